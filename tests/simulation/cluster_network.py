@@ -4,18 +4,21 @@ Brokers are real: their sockets, their pings, their take-overs, releases and reb
 groups. They are crashed, paused, cut off from each other, from the bucket or from clients, drained,
 declared dead, stopped, and joined by others; one that was declared dead starts again by itself, as
 `neve serve` does. Clients work only from what the brokers answer, and the checker only from what
-clients were told.
+clients were told. Some consumers are in the rack of a broker, and read from the followers that
+leaders name to them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Iterator
 from typing import Any
 from unittest import mock
 
 from neve import runtime
 from neve.broker import error_codes
+from neve.cluster import log_view
 from neve.cluster.state import NO_LEADER
 from neve.errors import (
     ConflictError,
@@ -26,6 +29,8 @@ from neve.errors import (
     UnavailableError,
 )
 from neve.log import create
+from neve.log.keys import CLUSTER_LOG_PREFIX
+from neve.log.series import Series, View
 from neve.protocol.codes import ErrorCode
 from neve.store.faults import Faults, Latencies
 from simulation.checker import ViolationError
@@ -39,7 +44,7 @@ from simulation.network_clients import (
     again,
     ask_for_the_end,
 )
-from simulation.network_cluster import Cluster
+from simulation.network_cluster import Cluster, rack_name
 from simulation.network_groups import Groups, Member
 from simulation.network_plan import Plan, Report
 from simulation.network_promises import Promises, StalledError
@@ -49,6 +54,7 @@ from support.simulated_network import Network, simulate
 
 ORDER_SECONDS_MAX = 300.0
 UNDECIDED_SECONDS_MAX = 1.0
+CHECKPOINT_NUMBERS = 8
 READS_MAX = 20
 WATCH_SECONDS = 0.25
 # Errors behind KAFKA_STORAGE_ERROR that say what is true: the bucket cannot be used.
@@ -61,17 +67,42 @@ def play(seed: int, plan: Plan | None = None) -> tuple[Report, str]:
     async def scenario(network: Network) -> tuple[Report, str]:
         return await _run(network, plan or Plan())
 
-    # As short as everything else here, so that proposals stay undecided in a run.
-    with mock.patch.object(create, "UNDECIDED_SECONDS_MAX", UNDECIDED_SECONDS_MAX):
-        return simulate(scenario, seed=seed)
+    # As short as everything else here, so that proposals stay undecided in a run, and so that
+    # brokers that were away find the cluster log trimmed.
+    with (
+        mock.patch.object(create, "UNDECIDED_SECONDS_MAX", UNDECIDED_SECONDS_MAX),
+        mock.patch.object(log_view, "CHECKPOINT_NUMBERS", CHECKPOINT_NUMBERS),
+        _counted_jumps() as jumps,
+    ):
+        report, digest = simulate(scenario, seed=seed)
+    report.jumps = len(jumps)
+    return report, digest
+
+
+@contextlib.contextmanager
+def _counted_jumps() -> Iterator[list[int]]:
+    """Count how often a process found the cluster log trimmed, and went on from a checkpoint."""
+    jumps: list[int] = []
+    advance = Series.advance_readable
+
+    async def counted(self: Series[Any, Any], view: View[Any]) -> Any:
+        progress, unreadable = await advance(self, view)
+        if view.position and progress.entries is None and self.keys.prefix == CLUSTER_LOG_PREFIX:
+            jumps.append(view.position)
+        return progress, unreadable
+
+    with mock.patch.object(Series, "advance_readable", counted):
+        yield jumps
 
 
 async def _run(network: Network, plan: Plan) -> tuple[Report, str]:
     cluster = Cluster(network, plan)
     with _no_damage(cluster.promises):
-        await _live(cluster)
+        consumers = await _live(cluster)
         cluster.promises.check()
         await _bring_in_order(cluster)
+        for consumer in consumers:
+            await _read_to_the_end(cluster, consumer)
         await _check_logs(cluster)
         await network.host("judge").run(_check_groups(cluster))
         cluster.promises.check()
@@ -83,15 +114,19 @@ async def _run(network: Network, plan: Plan) -> tuple[Report, str]:
     return report, network.digest
 
 
-async def _live(cluster: Cluster) -> None:
-    """Let clients work and trouble happen until the producers have sent what they have."""
+async def _live(cluster: Cluster) -> list[Consumer]:
+    """Let clients work and trouble happen until the producers have sent what they have.
+
+    Returns the consumers, which go on reading.
+    """
     network, plan, promises = cluster.network, cluster.plan, cluster.promises
     cluster.start()
     tasks = runtime.Tasks(on_failure=promises.fail)
 
     await network.host("creator").run(create_first(Client(cluster), plan.partitions))
-    consumer, asker = Consumer(Client(cluster), plan.partitions), Client(cluster)
-    tasks.start(network.host("reader").run(again(cluster, consumer.read_some)))
+    asker, consumers = Client(cluster), _consumers(cluster)
+    for number, consumer in enumerate(consumers):
+        tasks.start(network.host(f"reader{number}").run(again(cluster, consumer.read_some)))
     tasks.start(
         network.host("asker").run(
             again(cluster, lambda: ask_for_the_end(asker, plan.partitions), 0.2)
@@ -116,6 +151,14 @@ async def _live(cluster: Cluster) -> None:
     )
     for maker in makers:
         maker.cancel()
+    return consumers
+
+
+def _consumers(cluster: Cluster) -> list[Consumer]:
+    """A consumer that reads from leaders, and those in the rack of a broker."""
+    plan = cluster.plan
+    racks = [rack_name(runtime.chance().randint(1, plan.brokers)) for _ in range(plan.near)]
+    return [Consumer(Client(cluster, rack), plan.partitions) for rack in ("", *racks)]
 
 
 async def _watch_leaders(cluster: Cluster) -> None:
@@ -136,9 +179,25 @@ async def _watch_leaders(cluster: Cluster) -> None:
         await runtime.sleep(WATCH_SECONDS)
 
 
+class _Damage(logging.Handler):
+    """Fails a run in which a broker says that something cannot be read."""
+
+    def __init__(self, promises: Promises) -> None:
+        super().__init__()
+        self._promises = promises
+
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if "cannot be read" in message:
+            self._promises.violated(message)
+
+
 @contextlib.contextmanager
 def _no_damage(promises: Promises) -> Iterator[None]:
-    """Nothing is damaged in these runs, so no answer may be due to a damaged or missing object."""
+    """Nothing is damaged in these runs.
+
+    So no answer may be due to a damaged or missing object, and no broker may report one.
+    """
     found = error_codes._found
 
     def watched(error: NeveError, for_request: Any) -> tuple[ErrorCode, str]:
@@ -147,8 +206,13 @@ def _no_damage(promises: Promises) -> Iterator[None]:
             promises.violated(f"an answer is {code.name} because of {error!r}")
         return code, message
 
-    with mock.patch.object(error_codes, "_found", watched):
-        yield
+    handler, logger = _Damage(promises), logging.getLogger("neve")
+    logger.addHandler(handler)
+    try:
+        with mock.patch.object(error_codes, "_found", watched):
+            yield
+    finally:
+        logger.removeHandler(handler)
 
 
 # -- the end ---------------------------------------------------------------------------------------
@@ -156,7 +220,7 @@ def _no_damage(promises: Promises) -> Iterator[None]:
 
 async def _bring_in_order(cluster: Cluster) -> None:
     """Let everything work again, and wait until every partition is served by a live broker."""
-    for store in cluster.stores.values():
+    for store in (each for node_id in cluster.stores for each in cluster.stores_of(node_id)):
         store.faults, store.latencies = Faults(), Latencies()
         store.script.clear()
     cluster.down.clear()
@@ -174,6 +238,17 @@ async def _bring_in_order(cluster: Cluster) -> None:
         await runtime.sleep(1)
 
 
+async def _read_to_the_end(cluster: Cluster, consumer: Consumer) -> None:
+    """Wait until a consumer has read all that was acknowledged."""
+    ends = dict(cluster.promises.ends)
+    ends_at = runtime.monotonic() + ORDER_SECONDS_MAX
+    while unread := consumer.unread(ends):
+        cluster.promises.check()
+        if runtime.monotonic() > ends_at:
+            raise ViolationError(f"a consumer has not read to the end: {unread}")
+        await runtime.sleep(1)
+
+
 async def _disorder(cluster: Cluster) -> list[str]:
     state = await cluster.log().refresh()
     live = {row.incarnation: row.node_id for row in state.brokers.values() if row.live}
@@ -188,8 +263,11 @@ async def _disorder(cluster: Cluster) -> list[str]:
                 found.append(f"{topic.name}-{number} is led by {partition.leader}")
                 continue
             counts[partition.leader] += 1
-            if broker.node.leader_of(topic.id_bytes, number) is None:
+            leader = broker.node.leader_of(topic.id_bytes, number)
+            if leader is None:
                 found.append(f"{topic.name}-{number} is not served by {partition.leader}")
+            elif topic.name == TOPIC and leader.log.high_watermark < leader.log.next_offset:
+                found.append(f"{topic.name}-{number} has records that are not committed")
     if counts and max(counts.values()) - min(counts.values()) > 1:
         found.append(f"leaders are not balanced: {counts}")
     topic = state.topic(TOPIC)

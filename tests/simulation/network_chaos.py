@@ -15,7 +15,7 @@ from neve.log.keys import wal_stream
 from neve.store.faults import Fault, Faults, FaultyStore, Rule
 from neve.store.wrapper import Call, Operation
 from simulation.network_clients import pause
-from simulation.network_cluster import BUCKET, Cluster, host_name
+from simulation.network_cluster import BUCKET, Cluster, host_name, wal_host
 
 CLOCK_SECONDS_MAX = 1_200.0
 CLUSTER_LOG = "meta/log/"
@@ -94,6 +94,17 @@ async def _cut_store(cluster: Cluster) -> None:
     await pause(0.5, 8.0)
     for name in names:
         cluster.network.heal(name, BUCKET)
+
+
+async def _cut_wal_store(cluster: Cluster) -> None:
+    """Cut all brokers off from the WAL store of a rack."""
+    store = wal_host(runtime.chance().choice(list(cluster.wal_buckets)))
+    names = [host_name(each) for each in cluster.nodes]
+    for name in names:
+        cluster.network.cut(name, store)
+    await pause(0.5, 8.0)
+    for name in names:
+        cluster.network.heal(name, store)
 
 
 async def _slow_link(cluster: Cluster) -> None:
@@ -252,7 +263,9 @@ async def _with_faults(cluster: Cluster, faults: Faults) -> None:
 
 
 def _store(cluster: Cluster) -> FaultyStore:
-    return cluster.stores[runtime.chance().choice(sorted(cluster.stores))]
+    """The bucket or a WAL store as some broker reaches it."""
+    stores = cluster.stores_of(runtime.chance().choice(sorted(cluster.stores)))
+    return runtime.chance().choice(stores)
 
 
 async def _slow_cluster_log(cluster: Cluster) -> None:
@@ -282,6 +295,7 @@ EVENTS: dict[str, Callable[[Cluster], Awaitable[None]]] = {
     "isolate": _isolate,
     "shun": _shun,
     "store cut": _cut_store,
+    "WAL store cut": _cut_wal_store,
     "slow link": _slow_link,
     "crash": _crash,
     "pause": _pause,

@@ -1,4 +1,4 @@
-"""Clients of a simulated cluster: producers, a consumer, and one that asks where logs end.
+"""Clients of a simulated cluster: producers, consumers, and one that asks where logs end.
 
 They know the brokers' addresses and ask them for the rest. What they are told goes to `Promises`.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from typing import Any
 
 from neve import runtime
@@ -23,6 +23,7 @@ from neve.records.reference import Record, build_batch, decode_batch
 from neve.serving.addresses import Address
 from simulation.checker import Sent
 from simulation.network_cluster import PORT, Cluster, host_name
+from simulation.network_plan import READ_FROM_FOLLOWER
 from simulation.network_promises import StalledError
 from support.wire import Wire
 
@@ -52,13 +53,18 @@ class RetryError(Exception):
 
 
 class Client:
-    """A client on a host of its own, with one connection to each broker that it talks to."""
+    """A client on a host of its own, with one connection to each broker that it talks to.
 
-    def __init__(self, cluster: Cluster) -> None:
+    One that has a rack reads from the followers that leaders name to it.
+    """
+
+    def __init__(self, cluster: Cluster, rack: str = "") -> None:
         self.cluster = cluster
+        self._rack = rack
         self.promises = cluster.promises
         self._wires: dict[Address, Wire] = {}
         self._leaders: dict[tuple[str, int], Address] = {}
+        self._preferred: dict[tuple[str, int], Address] = {}  # the followers to read from
         self.topic_ids: dict[str, Any] = {}
         self.counts: dict[str, int] = {}  # partitions of each topic
 
@@ -123,6 +129,7 @@ class Client:
 
     def forget(self, topic: str, partition: int) -> None:
         self._leaders.pop((topic, partition), None)
+        self._preferred.pop((topic, partition), None)
 
     async def at_leader(self, topic: str, partition: int, api: Any, version: int, body: Any) -> Any:
         """Ask the leader of a partition. It is forgotten if it does not answer."""
@@ -158,7 +165,10 @@ class Client:
     async def fetch(
         self, topic: str, topic_id: Any, partition: int, offset: int
     ) -> tuple[int, list[tuple[int, bytes]]]:
-        """Fetch from an offset. Returns the error code and offsets with values."""
+        """Fetch from an offset, at the follower that the leader has named, or at the leader.
+
+        Returns the error code and offsets with values.
+        """
         request = FETCH.Request
         part = request.Partition(
             partition=partition, fetch_offset=offset, partition_max_bytes=1 << 20
@@ -167,13 +177,27 @@ class Client:
             max_wait_ms=200,
             min_bytes=1,
             session_epoch=-1,
+            rack_id=self._rack,
             topics=[request.Topic(topic_id=topic_id, partitions=[part])],
         )
-        answer = await self.at_leader(topic, partition, FETCH, 13, body)
+        follower = self._preferred.get((topic, partition))
+        try:
+            source = follower or await self.leader_of(topic, partition)
+            answer = await self.ask(source, FETCH, 13, body)
+        except RetryError:
+            self.forget(topic, partition)
+            raise
         if answer.error_code != ErrorCode.NONE:
             return answer.error_code, []
         row = answer.responses[0].partitions[0]
-        return row.error_code, records_of(row.records) if row.error_code == ErrorCode.NONE else []
+        if row.preferred_read_replica >= 0:
+            named = Address(host_name(row.preferred_read_replica), PORT)
+            self._preferred[topic, partition] = named
+        if row.error_code != ErrorCode.NONE:
+            return row.error_code, []
+        if row.records and follower is not None:
+            self.cluster.report.note(READ_FROM_FOLLOWER)
+        return ErrorCode.NONE, records_of(row.records)
 
 
 def records_of(data: Any) -> list[tuple[int, bytes]]:
@@ -275,6 +299,14 @@ class Consumer:
     def __init__(self, client: Client, partitions: int) -> None:
         self._client = client
         self._positions = dict.fromkeys(range(partitions), 0)
+
+    def unread(self, ends: Mapping[Hashable, int]) -> dict[int, tuple[int, int]]:
+        """Its position and the end of each partition in which it has not read up to there."""
+        return {
+            partition: (position, ends[partition])
+            for partition, position in self._positions.items()
+            if position < ends.get(partition, 0)
+        }
 
     async def read_some(self) -> None:
         partition = runtime.chance().choice(list(self._positions))

@@ -31,6 +31,8 @@ SETTINGS = Settings(
         session_ms=3_000,
         heartbeat_ms=500,
         rebalance_delay_ms=3_000,
+        follow_ms=1_000,
+        follow_lag_ms=6_000,
         purge_delay_ms=4_000,
     ),
     maintenance=MaintenanceSettings(interval_ms=500, gc_interval_ms=1_500),
@@ -53,8 +55,11 @@ FAULTS = Faults(
 NETWORK_EVENTS = ("cut", "isolate", "shun", "store cut", "slow link")
 PROCESS_EVENTS = ("crash", "pause", "stop", "clock")
 CLUSTER_EVENTS = ("drain", "hinder release", "expire", "expire unheard", "join", "leave")
+WAL_STORE_EVENTS = ("WAL store cut",)  # for plans with WAL stores
 STORE_EVENTS = ("store slow", "store odd", "store denied", "store full", "cluster log slow")
+READ_FROM_FOLLOWER = "read from a follower"
 ALL_OPERATIONS = (
+    READ_FROM_FOLLOWER,
     "end answered",
     "generation joined",
     "offset committed",
@@ -90,6 +95,7 @@ class Plan:
     partitions: int = 6
     producers: int = 4
     batches: int = 150  # of each producer
+    near: int = 2  # consumers in the rack of a broker, which read from followers
     groups: int = 2
     members: int = 2  # of each group
     has_topic_churn: bool = True  # topics are created, grown and deleted
@@ -100,6 +106,7 @@ class Plan:
     latencies: Latencies = LATENCIES
     slow_latencies: Latencies = SLOW_LATENCIES
     settings: Settings = SETTINGS
+    wal_stores: bool = False  # each rack has its WAL in a store of its own, on a host of its own
 
 
 @dataclass
@@ -112,6 +119,7 @@ class Report:
     starts: int = 0
     faults: int = 0
     epochs: int = 0
+    jumps: int = 0  # over what was trimmed of the cluster log
     counts: dict[str, int] = field(default_factory=dict)
     """How often each event, each fault of a store and each operation occurred."""
 

@@ -151,6 +151,7 @@ BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
 
 # More of what a bug needs, and less of the rest, so that few seeds find it.
 FEW = Plan(
+    near=0,
     groups=0,
     has_topic_churn=False,
     batches=60,
@@ -165,6 +166,7 @@ QUICK_TO_TIER = dataclasses.replace(
     # An owner that cannot read the cluster log goes on tiering for longer.
     cluster=dataclasses.replace(SETTINGS.cluster, purge_delay_ms=60_000),
 )
+MIXED_WRITES = Latencies.of(write=Latency(8, 380), read=Latency(2, 8))
 SLOW_WRITES = Latencies.of(write=Latency(80, 390), read=Latency(4, 30))
 LIKELY: dict[str, Plan] = {
     "no seal": dataclasses.replace(FEW, chaos=("shun", "pause", "expire")),
@@ -185,4 +187,14 @@ LIKELY: dict[str, Plan] = {
     ),
     "accept a dead leader": dataclasses.replace(FEW, chaos=("expire", "drain", "crash")),
     "answer without a look": dataclasses.replace(FEW, chaos=("shun",)),
+    "follow out of order": dataclasses.replace(
+        FEW,
+        chaos=("crash",),
+        calm_seconds=1.5,
+        batches=40,
+        latencies=MIXED_WRITES,
+        near=4,
+        partitions=3,
+        producers=6,
+    ),
 }

@@ -6,22 +6,31 @@ import pytest
 
 from simulation.checker import ViolationError
 from simulation.cluster_network import play
-from simulation.network_plan import ALL_EVENTS, ALL_FAULTS, ALL_OPERATIONS, Plan
+from simulation.network_plan import (
+    ALL_EVENTS,
+    ALL_FAULTS,
+    ALL_OPERATIONS,
+    WAL_STORE_EVENTS,
+    Plan,
+)
 from simulation.planted_network import BUGS, LIKELY
 
 SOAK_SEEDS, SOAK_CHUNK = 10_000, 50
 SAMPLE_SEEDS, SAMPLE_CHUNK = 4, 2
+WAL_STORE_SEEDS = 2
+WITH_WAL_STORES = Plan(wal_stores=True, chaos=(*ALL_EVENTS, *WAL_STORE_EVENTS * 4))
 SEEDS_MOST = 200
 OPERATIONS_LEAST, FAULTS_LEAST = 1_500, 100
 REPLAYED = Plan(batches=25)
 
 
-def check_seeds(seeds: range) -> dict[str, int]:
+def check_seeds(seeds: range, plan: Plan | None = None) -> dict[str, int]:
     """Play some seeds. Returns how often everything happened in all of them together."""
     counts: dict[str, int] = {}
+    jumps = 0
     for seed in seeds:
         try:
-            report, _ = play(seed)
+            report, _ = play(seed, plan)
         except BaseException as failure:
             failure.add_note(f"seed {seed}")
             raise
@@ -30,6 +39,8 @@ def check_seeds(seeds: range) -> dict[str, int]:
         assert report.faults >= FAULTS_LEAST, (seed, report)
         for what, count in report.counts.items():
             counts[what] = counts.get(what, 0) + count
+        jumps += report.jumps
+    assert jumps, "no broker was away for longer than the cluster log keeps its numbers"
     return counts
 
 
@@ -38,6 +49,12 @@ def check_seeds(seeds: range) -> dict[str, int]:
 def test_a_sample_of_seeds_keeps_every_promise(first: int) -> None:
     counts = check_seeds(range(first, first + SAMPLE_CHUNK))
     assert set(ALL_OPERATIONS) <= set(counts)
+
+
+@pytest.mark.slow
+def test_a_sample_of_seeds_with_a_wal_store_for_each_rack_keeps_every_promise() -> None:
+    counts = check_seeds(range(WAL_STORE_SEEDS), WITH_WAL_STORES)
+    assert {*ALL_OPERATIONS, *WAL_STORE_EVENTS} <= set(counts)
 
 
 @pytest.mark.soak

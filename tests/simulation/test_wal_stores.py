@@ -18,7 +18,7 @@ from neve.protocol.codes import ErrorCode
 from neve.settings import Settings
 from neve.store.memory import MemoryStore
 from neve.store.url import stack
-from simulation.cluster_network import TOPIC
+from simulation.network_clients import TOPIC
 from simulation.truth import read_all
 from simulation.wal_store_scene import BROKERS, PARTITIONS, PLAN, RETRIABLE, Scene, play
 

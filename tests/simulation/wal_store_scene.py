@@ -23,15 +23,10 @@ from neve.serving.addresses import Address
 from neve.settings import MIB
 from neve.store.faults import Faults, Latencies, Latency
 from neve.store.port import Store
-from simulation.cluster_network import (
-    LATEST,
-    SETTINGS,
-    TOPIC,
-    Client,
-    Cluster,
-    Plan,
-    create_topic,
-)
+from simulation.network_clients import ANSWER_SECONDS_MAX, LATEST, TOPIC, Client, RetryError
+from simulation.network_cluster import Cluster, host_name, rack_name, wal_host
+from simulation.network_plan import SETTINGS, Plan
+from simulation.network_topics import create_first
 from support.node_world import batch_of
 from support.simulated_network import Network, simulate
 from support.wire import Wire
@@ -78,23 +73,19 @@ class Scene:
         self.client = Client(self.cluster)
         self.host = network.host("client")
         self.acknowledged: dict[int, list[str]] = {number: [] for number in range(PARTITIONS)}
-        self.tasks = runtime.Tasks(on_failure=self.cluster.fail)
 
     async def begin(self) -> None:
         """Start the brokers and create a topic whose leaders are spread over them."""
+        self.cluster.start()
         for node_id in BROKERS:
-            self.tasks.start(self.cluster.serve(node_id))
             for rack in BROKERS:
                 if rack != node_id:
                     one_way = SECONDS_BETWEEN_RACKS / 2
-                    self.network.slow(f"b{node_id}", f"wal-r{rack}", (one_way, one_way))
+                    store = wal_host(rack_name(rack))
+                    self.network.slow(host_name(node_id), store, (one_way, one_way))
         await self.until(lambda: len(self.cluster.running) == len(BROKERS))
-        await self.host.run(create_topic(self.cluster, self.client))
+        await self.host.run(create_first(self.client, PARTITIONS))
         await self.until_served(range(PARTITIONS))
-
-    async def end(self) -> None:
-        self.cluster.is_over = True
-        await self.tasks.close()
 
     @property
     def store(self) -> Store:
@@ -126,23 +117,23 @@ class Scene:
     def kill(self, node_id: int) -> None:
         """Kill a broker for good."""
         self.cluster.down.add(node_id)
-        self.network.host(f"b{node_id}").crash()
+        self.network.host(host_name(node_id)).crash()
 
     # -- WAL stores ------------------------------------------------------------------------------
 
     def cut(self, rack: int) -> None:
         """Let nobody reach the WAL store of a rack."""
         for node_id in BROKERS:
-            self.network.cut(f"b{node_id}", f"wal-r{rack}")
+            self.network.cut(host_name(node_id), wal_host(rack_name(rack)))
 
     def heal(self, rack: int) -> None:
         for node_id in BROKERS:
-            self.network.heal(f"b{node_id}", f"wal-r{rack}")
+            self.network.heal(host_name(node_id), wal_host(rack_name(rack)))
 
     def destroy(self, rack: int) -> None:
         """Lose the WAL store of a rack, and everything in it, for good."""
         self.cut(rack)
-        bucket = self.cluster.wal_buckets[f"r{rack}"]
+        bucket = self.cluster.wal_buckets[rack_name(rack)]
         bucket.objects.clear()
         bucket.keys.clear()
 
@@ -150,26 +141,23 @@ class Scene:
 
     async def _ask(self, partition: int, work: Callable[[Wire], Awaitable[T]]) -> T | str:
         """Ask the leader that metadata names, once."""
-        answers: list[T] = []
 
-        async def ask(wire: Wire) -> None:
-            answers.append(await work(wire))
-
-        async def run() -> None:
-            self.client.forget(partition)
-            await self.client.on(await self._leader_of(partition), ask)
+        async def ask() -> T:
+            self.client.forget(TOPIC, partition)
+            leader = await self._leader_of(partition)
+            async with runtime.deadline(ANSWER_SECONDS_MAX), Wire.to_address(leader) as wire:
+                return await work(wire)
 
         try:
-            await self.host.run(run())
+            return await self.host.run(ask())
         except (OSError, EOFError, TimeoutError):
             return NO_ANSWER
-        return answers[0]
 
     async def _leader_of(self, partition: int) -> Address:
         """The leader in the metadata of a broker that is up: clients ask one after the other."""
         for _ in range(METADATA_ATTEMPTS):
-            with contextlib.suppress(OSError, EOFError, TimeoutError):
-                return await self.client.leader_of(partition)
+            with contextlib.suppress(RetryError):
+                return await self.client.leader_of(TOPIC, partition)
         raise OSError("no broker knows the leader")
 
     async def produce(self, partition: int, value: str) -> tuple[object, int]:
@@ -244,7 +232,7 @@ class Scene:
         """Wait until something is so. Returns how long it took."""
         began = runtime.monotonic()
         while not is_so():
-            self.cluster.check()
+            self.cluster.promises.check()
             assert runtime.monotonic() - began < seconds, "it does not come to pass"
             await runtime.sleep(0.1)
         return runtime.monotonic() - began
@@ -266,7 +254,7 @@ def play(work: Callable[[Scene], Awaitable[None]], *, seed: int = 1, plan: Plan 
         scene = Scene(network, plan)
         await scene.begin()
         await work(scene)
-        scene.cluster.check()
-        await scene.end()
+        scene.cluster.promises.check()
+        scene.cluster.is_over = True
 
     simulate(scenario, seed=seed)
