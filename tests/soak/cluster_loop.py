@@ -33,7 +33,7 @@ from soak.readers import GroupConsumer
 from support.servers import free_ports
 
 READY_SECONDS = 60.0
-RECOVERY_SECONDS = 60.0
+RECOVERY_SECONDS = 120.0
 STORE_ANSWER_SECONDS = 15.0
 """More than a broker waits for the store before it answers a client that it cannot."""
 SETTLE_SECONDS = 120.0

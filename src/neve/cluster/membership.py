@@ -26,7 +26,7 @@ from neve.cluster.peer_link import PeerError, PeerLink, PeerRefusedError
 from neve.cluster.peer_positions import PeerPositions
 from neve.cluster.rebalancer import PARTITIONS_PER_REQUEST, Rebalancer
 from neve.cluster.state import BrokerRegistration, ClusterState, PartitionKey, is_live
-from neve.errors import NeveError
+from neve.errors import FencedError, NeveError
 from neve.log.wal.seal import Sealer
 from neve.serving.logs import event
 from neve.settings import ClusterSettings
@@ -342,4 +342,6 @@ async def _wait(due: asyncio.Event, at: float | None, seconds_max: float) -> Non
 
 
 def _failed(failure: BaseException) -> None:
+    if isinstance(failure, FencedError):
+        return  # the node ends and says why, and a caller that waits gets the error too
     _log.error("a task of the membership failed", exc_info=failure)
