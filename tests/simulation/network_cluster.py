@@ -46,6 +46,7 @@ class Cluster:
         self.stores: dict[int, FaultyStore] = {}  # of the process that runs, by node
         self.clocks_ahead: dict[int, float] = {}  # by node, in seconds
         self.down: set[int] = set()  # nodes that are kept stopped
+        self.is_calm = False  # nothing happens to it any more, and no topic is changed
         self.is_over = False
         self._tasks = runtime.Tasks(on_failure=self.promises.fail)
 
