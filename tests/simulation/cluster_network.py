@@ -219,7 +219,11 @@ def _no_damage(promises: Promises) -> Iterator[None]:
 
 
 async def _bring_in_order(cluster: Cluster) -> None:
-    """Let everything work again, and wait until every partition is served by a live broker."""
+    """Let everything work again, and wait until every partition is served by a live broker.
+
+    Leaders are balanced by then, and nothing is left of deleted topics.
+    """
+    cluster.is_calm = True
     for store in (each for node_id in cluster.stores for each in cluster.stores_of(node_id)):
         store.faults, store.latencies = Faults(), Latencies()
         store.script.clear()
@@ -270,6 +274,8 @@ async def _disorder(cluster: Cluster) -> list[str]:
                 found.append(f"{topic.name}-{number} has records that are not committed")
     if counts and max(counts.values()) - min(counts.values()) > 1:
         found.append(f"leaders are not balanced: {counts}")
+    if state.deleted:
+        found.append(f"deleted topics: {sorted(state.deleted)}")
     topic = state.topic(TOPIC)
     assert topic is not None
     cluster.report.epochs = sum(row.epoch for row in topic.partitions)

@@ -64,6 +64,7 @@ class Cluster:
         self.wal_stores: dict[int, list[FaultyStore]] = {}  # the same
         self.clocks_ahead: dict[int, float] = {}  # by node, in seconds
         self.down: set[int] = set()  # nodes that are kept stopped
+        self.is_calm = False  # nothing happens to it any more, and no topic is changed
         self.is_over = False
         self._tasks = runtime.Tasks(on_failure=self.promises.fail)
 
