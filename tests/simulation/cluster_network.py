@@ -83,15 +83,27 @@ def play(seed: int, plan: Plan | None = None) -> tuple[Report, str]:
 def _counted_jumps() -> Iterator[list[int]]:
     """Count how often a process found the cluster log trimmed, and went on from a checkpoint."""
     jumps: list[int] = []
-    advance = Series.advance_readable
+    gone: set[tuple[Series[Any, Any], int]] = set()  # or not written yet
+    advance, read_from = Series.advance_readable, Series._read_from
+
+    async def noted(self: Series[Any, Any], view: View[Any]) -> Any:
+        entries, unreadable = await read_from(self, view)
+        if not entries and not unreadable:
+            gone.add((self, view.position))
+        return entries, unreadable
 
     async def counted(self: Series[Any, Any], view: View[Any]) -> Any:
+        gone.discard((self, view.position))
         progress, unreadable = await advance(self, view)
-        if view.position and progress.entries is None and self.keys.prefix == CLUSTER_LOG_PREFIX:
+        has_jumped = progress.entries is None and (self, view.position) in gone
+        if has_jumped and view.position and self.keys.prefix == CLUSTER_LOG_PREFIX:
             jumps.append(view.position)
         return progress, unreadable
 
-    with mock.patch.object(Series, "advance_readable", counted):
+    with (
+        mock.patch.object(Series, "_read_from", noted),
+        mock.patch.object(Series, "advance_readable", counted),
+    ):
         yield jumps
 
 

@@ -90,6 +90,10 @@ class Client:
         self._wires[address] = Wire(reader, writer)
         return self._wires[address]
 
+    def close(self) -> None:
+        for address in list(self._wires):
+            self._close(address)
+
     def _close(self, address: Address) -> None:
         wire = self._wires.pop(address, None)
         if wire is not None:

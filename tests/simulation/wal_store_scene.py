@@ -87,6 +87,10 @@ class Scene:
         await self.host.run(create_first(self.client, PARTITIONS))
         await self.until_served(range(PARTITIONS))
 
+    def end(self) -> None:
+        self.cluster.is_over = True
+        self.client.close()
+
     @property
     def store(self) -> Store:
         """The bucket with its WAL stores, as a reader without a broker has it."""
@@ -255,6 +259,6 @@ def play(work: Callable[[Scene], Awaitable[None]], *, seed: int = 1, plan: Plan 
         await scene.begin()
         await work(scene)
         scene.cluster.promises.check()
-        scene.cluster.is_over = True
+        scene.end()
 
     simulate(scenario, seed=seed)

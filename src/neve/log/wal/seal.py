@@ -25,6 +25,7 @@ from neve.log.keys import wal_stream
 from neve.log.series import greatest_checkpoint
 from neve.log.wal import object as wal_object
 from neve.log.wal.object import HEADER_BYTES, Kind
+from neve.log.wal.stores import check_place
 from neve.store.port import Store
 
 PAUSE_MS = 20
@@ -73,6 +74,7 @@ class Sealer:
                 continue
             if isinstance(found, NeveError):
                 raise found
+            await check_place(self._store, self._incarnation)  # else everything would be missing
             self._seal_ahead(number + 1)
             await self._create_seal(number)
             if await self._kind(number) is None:

@@ -71,6 +71,13 @@ class StreamPlaces:
         name = self._listed.get(incarnation)
         return None if name is None else (name, self.named[name].store)
 
+    async def check_again(self, incarnation: int) -> None:
+        """Raise as `store_of` does, of what is true now: a store may be emptied at any time."""
+        ref = self._refs.get(incarnation)
+        if ref is not None:
+            self._checked.pop(ref.name, None)
+        await self.store_of(incarnation)
+
     async def _checked_store(self, incarnation: int, ref: WalStoreRef) -> Store:
         named = self.named.get(ref.name)
         if named is None:
@@ -196,6 +203,16 @@ def places_of(store: Store) -> StreamPlaces | None:
             return layer.places
         layer = getattr(layer, "inner", None)
     return None
+
+
+async def check_place(store: Store, incarnation: int) -> None:
+    """Raise StoreFailedError if a stream does not lie in its store any more.
+
+    Who takes note of what is missing in a stream calls this afterwards.
+    """
+    places = places_of(store)
+    if places is not None:
+        await places.check_again(incarnation)
 
 
 def connect_bucket(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import pytest
 
+from neve import runtime
 from neve.errors import InvalidError, NotFoundError, StoreFailedError, UnavailableError
 from neve.log.keys import WAL_STORE_KEY, wal_stream
+from neve.log.wal.seal import Sealer
 from neve.log.wal.store_identity import WalStoreRef, create_identity, read_identity
 from neve.log.wal.stores import (
     NamedStore,
@@ -149,6 +151,38 @@ async def test_a_store_without_the_right_identity_is_refused() -> None:
     world.places.learn(CLUSTER, 6, {3: WalStoreRef(name="b", url="", store_id="1")})
     with pytest.raises(StoreFailedError, match="memory://b is not the store"):
         await world.store.get(key_of(3))
+
+
+@pytest.mark.parametrize("is_already_sealing", [False, True])
+def test_a_store_that_was_emptied_after_its_first_use_is_not_sealed(
+    is_already_sealing: bool,
+) -> None:
+    async def scenario() -> None:
+        world = World()
+        await world.learn(4, {3: "a"})
+        await world.store.create(key_of(3), b"x")
+        store = world.stores["a"]
+
+        def empty() -> None:
+            store.bucket.objects.clear()
+            store.bucket.keys.clear()
+
+        async def emptied(_: object, work: Callable[[], Awaitable[object]]) -> object:
+            empty()
+            return await work()
+
+        if is_already_sealing:
+            store.when("list", wal_stream(3).prefix, emptied)
+        else:
+            empty()
+        with pytest.raises(StoreFailedError, match="memory://a is not the store in which stream 3"):
+            await Sealer(world.store, 3, window=2).seal()
+        assert not store.bucket.keys
+        # Now it is known, so that nobody reads there either.
+        with pytest.raises(StoreFailedError, match="memory://a is not the store in which stream 3"):
+            await world.store.get(key_of(3))
+
+    runtime.simulate(scenario(), seed=1)
 
 
 @in_simulation
