@@ -1,7 +1,7 @@
 """The background loops of a broker: tier, roll up, retain, collect, purge, watch, take over.
 
 The loops wait for work that is due and never scan all partitions. An idle broker, with any number
-of partitions, sends three GETs each `cluster.poll.ms`, or more rarely while other brokers tell it
+of partitions, sends three GETs each `cluster.poll.ms`, or more rarely while other brokers send it
 their positions in the cluster log. A failure is logged once and retried after a growing pause. It
 neither ends a loop nor delays other partitions.
 """

@@ -94,7 +94,7 @@ class Membership:
         self._node.cluster.seen(position)
 
     def _is_informed(self) -> bool:
-        """Whether all brokers that this one exchanges pings with have told their positions."""
+        """Whether all brokers that this one exchanges pings with were heard from lately."""
         return self._positions.are_recent(runtime.monotonic())
 
     async def refuses(self, incarnation: int) -> bool:

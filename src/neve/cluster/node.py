@@ -50,6 +50,9 @@ JOIN_BYTES = 128 * KIB
 class Node:
     """A registered process. Use `Node.start`, and `close` or `abort` at the end."""
 
+    _end: NeveError | None = None
+    _is_closing = False
+
     def __init__(
         self,
         store: Store,
@@ -62,8 +65,6 @@ class Node:
         linger_ms: int,
         join_bytes: int,
     ) -> None:
-        self._end: NeveError | None = None
-        self._is_closing = False
         self._on_end: list[Callable[[NeveError], None]] = []
         self._changed = asyncio.Event()
         self.store = store
@@ -121,8 +122,7 @@ class Node:
         self.releases = PartitionReleases(cluster, self.led, writer)
         self.topics = TopicOperations(cluster, self.takeover)
         self.producer_ids = ProducerIdSource(cluster, incarnation)
-        cluster.on_change = self._cluster_changed
-        cluster.on_newer = self.writer.fence
+        cluster.on_change, cluster.on_newer = self._cluster_changed, writer.fence
 
     @classmethod
     async def start(
