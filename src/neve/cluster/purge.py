@@ -4,7 +4,7 @@ A topic's objects lie under a prefix that carries its random id, so they are nev
 another topic's. The purge only has to know when no process can add objects any more. A topic is
 forgotten once three conditions hold: every process that was live when it was deleted has dropped it
 or has ended; then a delay has passed in which slower processes must have given up; then a sweep
-found the prefix empty. The oldest live process does all this. Its successor starts over, because
+found the prefix empty. The oldest live broker does all this. Its successor starts over, because
 the cluster log has what is still to be done, and two at once do no harm.
 
 A process says that it has dropped a topic in its answers to pings, by a number of the cluster log.
