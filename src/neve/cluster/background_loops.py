@@ -73,7 +73,8 @@ class BackgroundLoops:
         )
         self._begin(self._lead(), "maintenance-lead")
         self._begin(self._watch(), "maintenance-watch")
-        self._begin(self._watch_stream(), "maintenance-watch-stream")
+        if self._stream_is_apart():
+            self._begin(self._watch_stream(), "maintenance-watch-stream")
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.start(work, name=name)
@@ -235,18 +236,24 @@ class BackgroundLoops:
                 await self._attempt("deleting the ends of streams", work)
 
     async def _watch(self) -> None:
+        is_apart = self._stream_is_apart()
         while self._node.ended is None:
             await self._node.cluster.wait_until_behind(self._poll_seconds)
             if self._node.ended is None:
-                await self._attempt("watching the cluster log", self._node.cluster.refresh)
+                look = self._node.cluster.refresh if is_apart else self._check_incarnation
+                await self._attempt("watching the cluster log", look)
+
+    def _stream_is_apart(self) -> bool:
+        """Whether our stream lies in another store than the cluster log."""
+        return self._node.incarnation in self._node.cluster.state.wal_stores()
 
     async def _watch_stream(self) -> None:
-        # Apart from the cluster log: the stream may lie in another store, which may be unreachable.
+        """Watch our stream where its store may be unreachable while the cluster log is not."""
         ends = OwnStreamEnds(self._node.store, self._node.incarnation, self._node.led)
 
         async def look() -> None:
             try:
-                await self._check_idle()
+                await self._check_incarnation()
             except WalStoreUnavailableError:
                 await ends.write()  # in case that store is gone for good
                 raise
@@ -258,12 +265,8 @@ class BackgroundLoops:
 
     async def _check_incarnation(self) -> None:
         """Find out whether this incarnation has ended, which ends the node."""
-        await self._node.cluster.refresh()
-        await self._check_idle()
-
-    async def _check_idle(self) -> None:
-        """Look for a seal in our stream, unless it was written to since the last call."""
         node = self._node
+        await node.cluster.refresh()
         # A commit since the last check proves more than a check of the stream does.
         is_idle = node.writer.committed_end == self._committed_end
         self._committed_end = node.writer.committed_end

@@ -12,7 +12,7 @@ from neve.cluster.led_partitions import LedPartitions
 from neve.cluster.log import ClusterLog
 from neve.cluster.maintenance_queues import MaintenanceQueues
 from neve.cluster.partition_leader import PartitionLeader
-from neve.cluster.state import PartitionState
+from neve.cluster.state import ClusterState, PartitionState
 from neve.errors import NeveError
 
 
@@ -23,6 +23,7 @@ class PartitionMaintenance:
         self._cluster = cluster
         self._led = led
         self._queues = queues
+        self._searched: ClusterState | None = None  # the last state without a loss
 
     async def _for_each(
         self, work: Callable[[PartitionLeader], Awaitable[object]]
@@ -67,13 +68,18 @@ class PartitionMaintenance:
             await leader.give_up(partition)
 
     def _with_losses(self) -> list[tuple[PartitionLeader, PartitionState]]:
+        state = self._cluster.state
+        if self._searched is state:
+            return []
         found: list[tuple[PartitionLeader, PartitionState]] = []
         for leader in self._queues.with_earlier_streams:
-            topic = self._cluster.state.topic_by_id(leader.log.topic_id)
+            topic = state.topic_by_id(leader.log.topic_id)
             if topic is not None:
                 partition = topic.partitions[leader.log.partition]
                 if leader.has_lost(partition):
                     found.append((leader, partition))
+        if not found:
+            self._searched = state
         return found
 
     def has_tiered_streams(self) -> bool:
@@ -95,10 +101,9 @@ class PartitionMaintenance:
             if topic is None:
                 waiting.pop(leader, None)
                 continue
-            if leader.has_lost(topic.partitions[log.partition]):
-                continue
             if len(topic.partitions[log.partition].streams) < 2:
-                waiting.pop(leader, None)
+                if not leader.has_lost(topic.partitions[log.partition]):
+                    waiting.pop(leader, None)
                 continue
             epoch = leader.unneeded_epoch(topic.partitions[log.partition])
             if epoch is not None:
