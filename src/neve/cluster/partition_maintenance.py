@@ -12,7 +12,7 @@ from neve.cluster.led_partitions import LedPartitions
 from neve.cluster.log import ClusterLog
 from neve.cluster.maintenance_queues import MaintenanceQueues
 from neve.cluster.partition_leader import PartitionLeader
-from neve.cluster.state import ClusterState, PartitionState
+from neve.cluster.state import PartitionState
 from neve.errors import NeveError
 
 
@@ -23,7 +23,6 @@ class PartitionMaintenance:
         self._cluster = cluster
         self._led = led
         self._queues = queues
-        self._searched: ClusterState | None = None  # the last state without a loss
 
     async def _for_each(
         self, work: Callable[[PartitionLeader], Awaitable[object]]
@@ -69,7 +68,7 @@ class PartitionMaintenance:
 
     def _with_losses(self) -> list[tuple[PartitionLeader, PartitionState]]:
         state = self._cluster.state
-        if self._searched is state:
+        if not state.abandoned_stores:
             return []
         found: list[tuple[PartitionLeader, PartitionState]] = []
         for leader in self._queues.with_earlier_streams:
@@ -78,8 +77,6 @@ class PartitionMaintenance:
                 partition = topic.partitions[leader.log.partition]
                 if leader.has_lost(partition):
                     found.append((leader, partition))
-        if not found:
-            self._searched = state
         return found
 
     def has_tiered_streams(self) -> bool:

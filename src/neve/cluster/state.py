@@ -106,6 +106,8 @@ class ClusterState(ClusterStored, frozen=True, kw_only=True, dict=True):
     """Configs by node id. Those of `ALL_NODES` apply to nodes that do not override them."""
     draining: tuple[int, ...] = ()
     """The nodes whose brokers should lead no partitions, in order."""
+    abandoned_stores: int = 0
+    """How many WAL stores were given up."""
 
     def topic(self, name: str) -> Topic | None:
         """The live topic of this name."""
