@@ -78,7 +78,8 @@ class BackgroundLoops:
         )
         self._begin(self._lead(), "maintenance-lead")
         self._begin(self._watch(), "maintenance-watch")
-        self._begin(self._watch_stream(), "maintenance-watch-stream")
+        if self._stream_is_apart():
+            self._begin(self._watch_stream(), "maintenance-watch-stream")
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.start(work, name=name)
@@ -241,6 +242,7 @@ class BackgroundLoops:
 
     async def _watch(self) -> None:
         cluster, look_by = self._node.cluster, 0.0
+        is_apart = self._stream_is_apart()
         while self._node.ended is None:
             is_behind = await cluster.wait_until_behind(self._poll_seconds)
             if self._node.ended is not None:
@@ -251,15 +253,25 @@ class BackgroundLoops:
             if is_behind or looks or self._is_wal_unreachable or now >= look_by:
                 look_by = now + INFORMED_POLLS * self._poll_seconds
                 self._stream_check_due.set()
-                await self._attempt("watching the cluster log", cluster.look)
+                look = cluster.look if is_apart else self._look
+                await self._attempt("watching the cluster log", look)
+
+    async def _look(self) -> None:
+        """Look for what is new in the cluster log, and whether this incarnation has ended."""
+        await self._node.cluster.look()
+        await self._check_stream()
+
+    def _stream_is_apart(self) -> bool:
+        """Whether our stream lies in another store than the cluster log."""
+        return self._node.incarnation in self._node.cluster.state.wal_stores()
 
     async def _watch_stream(self) -> None:
-        """Watch the stream in a loop of its own: it may lie in a store that is unreachable."""
+        """Watch our stream where its store may be unreachable while the cluster log is not."""
         ends = OwnStreamEnds(self._node.store, self._node.incarnation, self._node.led)
 
         async def look() -> None:
             try:
-                await self._check_stream()
+                await self._check_incarnation()
             except WalStoreUnavailableError:
                 self._is_wal_unreachable = True
                 await ends.write()  # in case that store is gone for good

@@ -371,7 +371,8 @@ def _abandon_wal(state: ClusterState, change: AbandonWal) -> ClusterState:
         key: _with(topic, partitions=tuple(map(without, topic.partitions)))
         for key, topic in state.topics.items()
     }
-    return _ended(_with(state, topics=topics), gone, change.moves)
+    abandoned = _with(state, topics=topics, abandoned_stores=state.abandoned_stores + 1)
+    return _ended(abandoned, gone, change.moves)
 
 
 def _producer_ids(state: ClusterState, change: ProducerIds) -> ClusterState:

@@ -149,11 +149,12 @@ class ClusterLogView:
     def _reached(self, view: View[ClusterState]) -> None:
         before = self.view.state
         moved = view.position > self.view.position
+        if moved:
+            self._learn_places(view)  # if it raises, so does each later read
         if view.position >= self.view.position:
             self.view = view
         self._check_feature_level(self.view.state)
         if moved:
-            self._learn_places(view)
             self.on_change(before, view.state)
 
     def _learn_places(self, view: View[ClusterState]) -> None:

@@ -1,4 +1,4 @@
-"""How far a stream has gone that nobody can read now: noted in the bucket by its writer.
+"""How far a stream goes that cannot be read now: noted in the bucket by its writer.
 
 While the WAL store of a live process does not answer, the process alone knows which offsets it has
 assigned. It notes them in the bucket. If the store turns out to be gone for good, `neve cluster

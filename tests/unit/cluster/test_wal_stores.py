@@ -57,6 +57,10 @@ async def test_every_process_must_know_the_stores_of_all_streams() -> None:
         await Node.start(buckets.store("b", names="b"), SETTINGS, node_id=2)
     with pytest.raises(UnsupportedError, match=r"lie in other stores \(a\)"):
         await Node.start(MemoryStore(buckets.main), SETTINGS, node_id=2)
+    view = ClusterLog(MemoryStore(buckets.main))
+    for _ in range(2):
+        with pytest.raises(UnsupportedError):
+            await view.refresh()
     await node.abort()
 
 
