@@ -16,13 +16,15 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 from unittest import mock
 
 from neve import runtime
 from neve.broker.broker import Broker
 from neve.cluster.log import ClusterLog
-from neve.errors import NeveError
+from neve.errors import NeveError, UnavailableError
 from neve.log import create
+from neve.log.keys import stream_of, wal_stream
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.create_topics import CREATE_TOPICS
 from neve.protocol.messages.list_offsets import LIST_OFFSETS
@@ -42,11 +44,13 @@ from neve.settings import (
 from neve.store.faults import Faults, FaultyStore, Latencies, Latency
 from neve.store.memory import MemoryBucket, MemoryStore
 from neve.store.port import Store
+from neve.store.wrapper import Call, Wrapper
 from simulation.checker import Checker, Sent, ViolationError
 from simulation.truth import read_all
 from support.simulated_network import KilledError, Network, RemoteStore, simulate
 from support.wire import Wire, start_broker_at
 
+T = TypeVar("T")
 PORT = 9092
 TOPIC = "t"
 CLIENT_SECONDS_MAX = 6.0
@@ -109,6 +113,7 @@ class Plan:
     calm_seconds: float = 6.0  # between two events at most
     chaos: Sequence[str] = (
         "crash",
+        "crash behind a gap",
         "pause",
         "cut",
         "isolate",
@@ -122,6 +127,25 @@ class Plan:
     faults: Faults = FAULTS
     latencies: Latencies = LATENCIES
     settings: Settings = SETTINGS
+
+
+class LostNumber(Wrapper):
+    """A broker's store. Once `armed`, the next number of the WAL never lands; later ones do."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.armed = False
+        self._key = ""
+
+    async def around(self, call: Call, work: Callable[[], Awaitable[T]]) -> T:
+        stream = stream_of(call.key) if call.operation == "create" else None
+        if stream is not None and wal_stream(stream).number_of(call.key) is not None:
+            if self.armed:
+                self.armed, self._key = False, call.key
+            if call.key == self._key:
+                await runtime.sleep(ORDER_SECONDS_MAX)
+                raise UnavailableError(call.key, "it was lost on its way")
+        return await work()
 
 
 @dataclass
@@ -148,6 +172,7 @@ class Cluster:
         self.checker = Checker()
         self.report = Report()
         self.running: dict[int, Broker] = {}
+        self.losing: dict[int, LostNumber] = {}  # by node
         self.down: set[int] = set()  # nodes that chaos keeps stopped
         self.acknowledged: dict[int, int] = {}  # by partition: the greatest next offset
         self.is_over = False
@@ -165,13 +190,14 @@ class Cluster:
 
     # -- brokers ---------------------------------------------------------------------------------
 
-    def connect(self) -> Store:
+    def connect(self, node_id: int) -> Store:
         """The bucket as one process reaches it: through the network, and not always well."""
         faulty = FaultyStore(
             MemoryStore(self.bucket), self.plan.faults, latencies=self.plan.latencies
         )
         self.stores.append(faulty)
-        return RemoteStore(faulty, self.network)
+        self.losing[node_id] = LostNumber(RemoteStore(faulty, self.network))
+        return self.losing[node_id]
 
     async def serve(self, node_id: int) -> None:
         """Run a broker on its host, and start it again whenever it was declared dead or crashed."""
@@ -190,7 +216,7 @@ class Cluster:
         given = dataclasses.replace(BrokerSettings(), node_id=node_id, rack=f"r{node_id}")
         settings = dataclasses.replace(self.plan.settings, broker=given)
         address = Address(host.name, PORT)
-        broker = await start_broker_at(host.socket(PORT), address, self.connect(), settings)
+        broker = await start_broker_at(host.socket(PORT), address, self.connect(node_id), settings)
         self.running[node_id] = broker
         self.report.starts += 1
         stopped = runtime.spawn(self._until_down(node_id))
@@ -384,6 +410,15 @@ async def _crash(cluster: Cluster) -> None:
     cluster.network.host(f"b{_some(cluster)[0]}").crash()
 
 
+async def _crash_behind_a_gap(cluster: Cluster) -> None:
+    """Crash a broker while one of its numbers is missing, and later ones are in the bucket."""
+    node_id = _some(cluster)[0]
+    if node_id in cluster.losing:
+        cluster.losing[node_id].armed = True
+        await _pause(0.3, 1.5)
+        cluster.network.host(f"b{node_id}").crash()
+
+
 async def _pause_one(cluster: Cluster) -> None:
     host = cluster.network.host(f"b{_some(cluster)[0]}")
     host.pause()
@@ -466,6 +501,7 @@ async def _stop(cluster: Cluster) -> None:
 
 _EVENTS: dict[str, Callable[[Cluster], Awaitable[None]]] = {
     "crash": _crash,
+    "crash behind a gap": _crash_behind_a_gap,
     "pause": _pause_one,
     "cut": _cut,
     "isolate": _isolate,

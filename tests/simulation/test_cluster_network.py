@@ -21,6 +21,10 @@ QUICK_TO_TIER = dataclasses.replace(
     segment=dataclasses.replace(SETTINGS.segment, ms=300),
     wal=dataclasses.replace(SETTINGS.wal, tail_objects=8),
 )
+# A follower often looks for numbers that are not committed yet.
+QUICK_TO_LOOK = dataclasses.replace(
+    SETTINGS, cluster=dataclasses.replace(SETTINGS.cluster, follow_ms=100)
+)
 LIKELY = {
     "no seal": Plan(chaos=("pause", "shun"), calm_seconds=3.0),
     "manifest before the tail": Plan(
@@ -32,12 +36,12 @@ LIKELY = {
     ),
     "resume while undecided": Plan(chaos=("hinder release",), calm_seconds=2.0),
     "follow out of order": Plan(
-        chaos=("crash",),
-        calm_seconds=1.5,
-        latencies=Latencies.of(write=Latency(8, 380), read=Latency(2, 8)),
+        chaos=("crash behind a gap",),
+        calm_seconds=5.0,
+        settings=QUICK_TO_LOOK,
         partitions=3,
-        producers=6,
-        near=4,
+        producers=4,
+        near=3,
         batches=40,
     ),
     "answer without a look": Plan(chaos=("shun",), calm_seconds=2.0),
