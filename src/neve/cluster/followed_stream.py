@@ -102,7 +102,9 @@ class FollowedStream:
     ) -> None:
         self._store = store
         self._cache = cache
-        self._reader = WalReader(store, incarnation, prefetch)
+        self._reader = WalReader(
+            store, incarnation, prefetch, data_bytes_max=cache.share.bytes_max // 2
+        )
         self._lag_seconds = lag_seconds
         self._on_object = on_object
         self._on_gap = on_gap
