@@ -68,4 +68,4 @@ def notify(broker: Broker, request: NotifyRequest, context: Context) -> NotifyRe
     del context
     if not _is_meant(broker, request):
         return NotifyResponse(error_code=_OTHER)
-    return NotifyResponse(position=broker.node.replication.heard(request.sender, request.end))
+    return NotifyResponse(position=broker.membership.notified(request.sender, request.end))
