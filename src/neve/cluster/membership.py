@@ -97,6 +97,13 @@ class Membership:
         """Whether all brokers that this one exchanges pings with were heard from lately."""
         return self._positions.are_recent(runtime.monotonic())
 
+    def notified(self, sender: int, end: int) -> int:
+        """Take note of how far another broker has committed its stream.
+
+        Returns the number up to which this broker has read it, or -1 if it does not follow it.
+        """
+        return self._node.replication.heard(sender, end)
+
     async def refuses(self, incarnation: int) -> bool:
         """Whether a broker refuses connections from here."""
         suspect = self._node.cluster.state.brokers.get(incarnation)

@@ -103,4 +103,4 @@ def notify(broker: Broker, request: NotifyRequest, context: Context) -> NotifyRe
     sender = _live_sender(broker, context)
     if sender is None:
         return NotifyResponse(error_code=_OTHER)
-    return NotifyResponse(position=broker.node.replication.heard(sender, request.end))
+    return NotifyResponse(position=broker.membership.notified(sender, request.end))
