@@ -61,6 +61,7 @@ class Client:
         self._leaders: dict[tuple[str, int], Address] = {}
         self.topic_ids: dict[str, Any] = {}
         self.counts: dict[str, int] = {}  # partitions of each topic
+        cluster.closing.append(self.close)
 
     def any_broker(self) -> Address:
         return Address(host_name(runtime.chance().choice(self.cluster.nodes)), PORT)
@@ -83,6 +84,10 @@ class Client:
         reader, writer = await asyncio.open_connection(*address)
         self._wires[address] = Wire(reader, writer)
         return self._wires[address]
+
+    def close(self) -> None:
+        for address in list(self._wires):
+            self._close(address)
 
     def _close(self, address: Address) -> None:
         wire = self._wires.pop(address, None)
