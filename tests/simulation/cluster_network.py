@@ -109,16 +109,20 @@ def _counted_jumps() -> Iterator[list[int]]:
 
 async def _run(network: Network, plan: Plan) -> tuple[Report, str]:
     cluster = Cluster(network, plan)
-    with _no_damage(cluster.promises):
-        consumers = await _live(cluster)
-        cluster.promises.check()
-        await _bring_in_order(cluster)
-        for consumer in consumers:
-            await _read_to_the_end(cluster, consumer)
-        await _check_logs(cluster)
-        await network.host("judge").run(_check_groups(cluster))
-        cluster.promises.check()
+    try:
+        with _no_damage(cluster.promises):
+            consumers = await _live(cluster)
+            cluster.promises.check()
+            await _bring_in_order(cluster)
+            for consumer in consumers:
+                await _read_to_the_end(cluster, consumer)
+            await _check_logs(cluster)
+            await network.host("judge").run(_check_groups(cluster))
+            cluster.promises.check()
+    finally:
         cluster.is_over = True
+        for close in cluster.closing:
+            close()
     report, sent = cluster.report, cluster.promises.checker.sent
     report.acknowledged = sum(row.base_offset is not None for row in sent)
     report.refused = sum(row.refused for row in sent)

@@ -208,7 +208,7 @@ def places_of(store: Store) -> StreamPlaces | None:
 async def check_place(store: Store, incarnation: int) -> None:
     """Raise StoreFailedError if a stream does not lie in its store any more.
 
-    Who takes note of what is missing in a stream calls this afterwards.
+    A caller that has found something missing in a stream calls this afterwards.
     """
     places = places_of(store)
     if places is not None:
