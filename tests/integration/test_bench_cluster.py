@@ -21,7 +21,7 @@ def measured() -> dict[str, Any]:
     return result
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_every_figure_is_measured(measured: dict[str, Any]) -> None:
     rows = {row["name"]: row for row in measured["rows"]}
     assert list(rows) == [bound.name for bound in measure.BOUNDS]

@@ -232,7 +232,8 @@ def test_an_upgrade_from_one_broker_of_level_1(tmp_path: Path) -> None:
         try:
             time.sleep(QUIET_SECONDS)
             brokers.start(2)
-            assert old.process.wait(DONE_SECONDS_MAX) == 3, "another broker has taken over"
+            # 3: another broker has taken over; 1: it has raised the level as well by now.
+            assert old.process.wait(DONE_SECONDS_MAX) in (1, 3)
             brokers.running.pop(1).kill()
             brokers.start(1)
             until(lambda: brokers.levels() == (FEATURE_LEVEL, {1: FEATURE_LEVEL, 2: FEATURE_LEVEL}))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 import msgspec
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neve.cluster.followers import FollowerSets, followers_of
@@ -37,6 +37,7 @@ def racks_of(state: ClusterState, chosen: tuple[int, ...]) -> list[str]:
     return [state.brokers[each].rack for each in chosen]
 
 
+@settings(deadline=None)
 @given(BROKERS, COUNTS)
 def test_as_many_as_are_wanted_follow_or_all_others(racks: list[str], count: int) -> None:
     state = cluster(racks)
@@ -46,6 +47,7 @@ def test_as_many_as_are_wanted_follow_or_all_others(racks: list[str], count: int
         assert key not in found
 
 
+@settings(deadline=None)
 @given(BROKERS, COUNTS)
 def test_no_rack_has_two_more_than_one_that_has_a_broker_left(racks: list[str], count: int) -> None:
     state = cluster(racks)
@@ -57,6 +59,7 @@ def test_no_rack_has_two_more_than_one_that_has_a_broker_left(racks: list[str], 
             assert all(used[rack] <= used[each] + 1 for each in sizes if used[each] < sizes[each])
 
 
+@settings(deadline=None)
 @given(BROKERS, st.sampled_from("abcde"), COUNTS)
 def test_a_join_or_a_leave_changes_one_follower_at_most(
     racks: list[str], rack: str, count: int
@@ -69,6 +72,7 @@ def test_a_join_or_a_leave_changes_one_follower_at_most(
         assert len(old - new) <= 1
 
 
+@settings(deadline=None)
 @given(BROKERS, st.randoms(use_true_random=False))
 def test_the_order_of_brokers_does_not_matter(racks: list[str], chance: object) -> None:
     state = cluster(racks)

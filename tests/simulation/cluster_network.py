@@ -109,16 +109,20 @@ def _counted_jumps() -> Iterator[list[int]]:
 
 async def _run(network: Network, plan: Plan) -> tuple[Report, str]:
     cluster = Cluster(network, plan)
-    with _no_damage(cluster.promises):
-        consumers = await _live(cluster)
-        cluster.promises.check()
-        await _bring_in_order(cluster)
-        for consumer in consumers:
-            await _read_to_the_end(cluster, consumer)
-        await _check_logs(cluster)
-        await network.host("judge").run(_check_groups(cluster))
-        cluster.promises.check()
+    try:
+        with _no_damage(cluster.promises):
+            consumers = await _live(cluster)
+            cluster.promises.check()
+            await _bring_in_order(cluster)
+            for consumer in consumers:
+                await _read_to_the_end(cluster, consumer)
+            await _check_logs(cluster)
+            await network.host("judge").run(_check_groups(cluster))
+            cluster.promises.check()
+    finally:
         cluster.is_over = True
+        for close in cluster.closing:
+            close()
     report, sent = cluster.report, cluster.promises.checker.sent
     report.acknowledged = sum(row.base_offset is not None for row in sent)
     report.refused = sum(row.refused for row in sent)
@@ -231,7 +235,11 @@ def _no_damage(promises: Promises) -> Iterator[None]:
 
 
 async def _bring_in_order(cluster: Cluster) -> None:
-    """Let everything work again, and wait until every partition is served by a live broker."""
+    """Let everything work again, and wait until every partition is served by a live broker.
+
+    Leaders are balanced by then, and nothing is left of deleted topics.
+    """
+    cluster.is_calm = True
     for store in (each for node_id in cluster.stores for each in cluster.stores_of(node_id)):
         store.faults, store.latencies = Faults(), Latencies()
         store.script.clear()
@@ -282,6 +290,8 @@ async def _disorder(cluster: Cluster) -> list[str]:
                 found.append(f"{topic.name}-{number} has records that are not committed")
     if counts and max(counts.values()) - min(counts.values()) > 1:
         found.append(f"leaders are not balanced: {counts}")
+    if state.deleted:
+        found.append(f"deleted topics: {sorted(state.deleted)}")
     topic = state.topic(TOPIC)
     assert topic is not None
     cluster.report.epochs = sum(row.epoch for row in topic.partitions)

@@ -67,6 +67,7 @@ class Client:
         self._preferred: dict[tuple[str, int], Address] = {}  # the followers to read from
         self.topic_ids: dict[str, Any] = {}
         self.counts: dict[str, int] = {}  # partitions of each topic
+        cluster.closing.append(self.close)
 
     def any_broker(self) -> Address:
         return Address(host_name(runtime.chance().choice(self.cluster.nodes)), PORT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+from collections.abc import Callable
 
 from neve import runtime
 from neve.broker.broker import Broker
@@ -64,6 +65,8 @@ class Cluster:
         self.wal_stores: dict[int, list[FaultyStore]] = {}  # the same
         self.clocks_ahead: dict[int, float] = {}  # by node, in seconds
         self.down: set[int] = set()  # nodes that are kept stopped
+        self.closing: list[Callable[[], None]] = []  # closes what clients have opened
+        self.is_calm = False  # nothing happens to it any more, and no topic is changed
         self.is_over = False
         self._tasks = runtime.Tasks(on_failure=self.promises.fail)
 

@@ -6,7 +6,6 @@ later one.
 
 from __future__ import annotations
 
-from typing import Any
 from uuid import UUID
 
 from neve import runtime
@@ -20,6 +19,7 @@ from simulation.network_promises import StalledError
 
 CHURNED = "u"
 TRIES_MAX = 400
+CALM_SECONDS = 4.0
 _UNDECIDED = frozenset((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER))
 
 
@@ -67,7 +67,7 @@ class Churn:
 
     async def run(self) -> None:
         cluster = self._client.cluster
-        while not cluster.is_over:
+        while not cluster.is_calm:
             topic_id = await self._create(runtime.chance().randint(1, 3))
             if topic_id is None:
                 return
@@ -77,11 +77,12 @@ class Churn:
                 await self._grow(topic_id)
                 await self._use(topic_id)
             await self._delete(topic_id)
+            await pause(0.0, CALM_SECONDS)
 
     async def _create(self, partitions: int) -> UUID | None:
         """Create the topic, and return its id once a broker names it. None if the run is over."""
         name, is_decided = CHURNED, False
-        while not self._client.cluster.is_over:
+        while not self._client.cluster.is_calm:
             try:
                 if not await create(self._client, name, partitions) and is_decided:
                     self._promises.violated(f"{name} exists, and was deleted before")
@@ -105,7 +106,7 @@ class Churn:
             position = 0
             while position < self._promises.ends.get((topic_id, partition), 0):
                 position = await self._read(topic_id, partition, position)
-                if client.cluster.is_over:
+                if client.cluster.is_calm:
                     return
 
     async def _write(self, topic_id: UUID, partition: int) -> None:
@@ -151,7 +152,7 @@ class Churn:
         topic = request.Topic(name=CHURNED, count=count, assignments=None)
         body = request(topics=[topic], timeout_ms=4_000)
         is_decided = False
-        while not client.cluster.is_over:
+        while not client.cluster.is_calm:
             try:
                 row = (await client.ask(client.any_broker(), CREATE_PARTITIONS, 3, body)).results[0]
                 done = row.error_code == ErrorCode.NONE
@@ -171,7 +172,7 @@ class Churn:
         client, request = self._client, DELETE_TOPICS.Request
         body = request(topics=[request.Topic(topic_id=topic_id)], timeout_ms=4_000)
         is_decided = True
-        while not client.cluster.is_over:
+        while not client.cluster.is_calm:
             try:
                 answer = await client.ask(client.any_broker(), DELETE_TOPICS, 6, body)
             except RetryError:
@@ -188,8 +189,3 @@ class Churn:
         self._gone.add(topic_id)
         client.topic_ids.pop(CHURNED, None)
         client.cluster.report.note("topic deleted")
-
-
-def deleted_ids(state: Any) -> list[str]:
-    """The topics that were deleted and whose objects may still be there."""
-    return sorted(state.deleted)

@@ -16,7 +16,7 @@ from simulation.network_plan import (
 from simulation.planted_network import BUGS, LIKELY
 
 SOAK_SEEDS, SOAK_CHUNK = 10_000, 50
-SAMPLE_SEEDS, SAMPLE_CHUNK = 4, 2
+SAMPLE_SEEDS, SAMPLE_CHUNK = 3, 1
 WAL_STORE_SEEDS = 2
 WITH_WAL_STORES = Plan(wal_stores=True, chaos=(*ALL_EVENTS, *WAL_STORE_EVENTS * 4))
 SEEDS_MOST = 200

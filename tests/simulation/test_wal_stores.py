@@ -13,8 +13,10 @@ from neve.bucket.verify import Options, verify
 from neve.bucket.verify.findings import Severity
 from neve.cluster.log import ClusterLog
 from neve.errors import InvalidError
+from neve.log.wal.reader import WalReader
 from neve.protocol.codes import ErrorCode
 from neve.settings import Settings
+from neve.store.memory import MemoryStore
 from neve.store.url import stack
 from simulation.network_clients import TOPIC
 from simulation.truth import read_all
@@ -308,16 +310,21 @@ def test_a_live_broker_whose_wal_store_is_given_up_is_ended_and_what_it_led_move
         mine = await scene.led_by(1)
         incarnation = scene.broker(1).node.incarnation
         scene.destroy(1)
-        await runtime.sleep(5)
+        await runtime.sleep(20)
         planned = await plan_abandonment(scene.store, "r1")
         assert planned.live_nodes == (1,)
+        # It has noted in the bucket which offsets it has assigned.
+        losses = {loss.partition: loss for loss in planned.losses}
+        assert losses == {at: PartitionLoss(TOPIC, at, ((0, 3),), None) for at in mine}
         await abandon_wal(scene.store, "r1", accept_loss=True)
+        assert not [key for key in scene.cluster.bucket.keys if key.startswith("meta/stream-ends")]
         await scene.until_served(mine)
         state = await scene.state()
         assert incarnation not in state.brokers
         assert not [key for key, row in state.wal_stores().items() if row.name == "r1"]
         for number in mine:
-            assert (await scene.produce(number, "new"))[0] == ErrorCode.NONE
+            assert await scene.produce(number, "new") == (ErrorCode.NONE, 3)
+            assert await scene.fetch(number, 0) == (ErrorCode.NONE, {3: "new"})
         # With a new store of that name, it joins again.
         scene.heal(1)
         await scene.until(lambda: 1 in scene.cluster.running)
@@ -349,5 +356,24 @@ def test_a_wal_store_that_was_emptied_is_not_taken_for_streams_that_ended() -> N
         await abandon_wal(scene.store, "r1", accept_loss=True)
         await scene.until(lambda: 1 in scene.cluster.running)
         await scene.until_served(mine)
+
+    play(story)
+
+
+def test_a_store_that_answers_after_all_is_sealed_and_shows_what_is_lost() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.fill()
+        mine = await scene.led_by(1)
+        incarnation = scene.broker(1).node.incarnation
+        done = await abandon_wal(scene.store, "r1", accept_loss=True)
+        assert {loss.partition: loss for loss in done.losses} == {
+            at: PartitionLoss(TOPIC, at, ((0, 3),), None) for at in mine
+        }
+        end = await WalReader(MemoryStore(scene.cluster.wal_buckets["r1"]), incarnation).end()
+        assert end is not None
+        assert not [key for key in scene.cluster.bucket.keys if key.startswith("wal/")]
+        await scene.until_served(mine)
+        for number in mine:
+            assert await scene.produce(number, "new") == (ErrorCode.NONE, 3)
 
     play(story)

@@ -19,9 +19,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from confluent_kafka import KafkaException
+
 from soak.cluster_clients import Follower, Prober, leaders
 from soak.cluster_plan import NODES, TOPICS, ClusterPlan, Event
-from soak.kill_loop import Outcome, create_topics, read_through_broker
+from soak.kill_loop import Log, Outcome, create_topics, read_through_broker
 from soak.ledger import Ledger, Place, ViolationError
 from soak.load import Client, Stage, wait_until
 from soak.nursery import BrokerEndedError, Nursery
@@ -31,10 +33,13 @@ from soak.readers import GroupConsumer
 from support.servers import free_ports
 
 READY_SECONDS = 60.0
-RECOVERY_SECONDS = 60.0
+RECOVERY_SECONDS = 120.0
 STORE_ANSWER_SECONDS = 15.0
 """More than a broker waits for the store before it answers a client that it cannot."""
 SETTLE_SECONDS = 120.0
+READ_ATTEMPTS = 5
+OUTAGE_BEGINS_SECONDS = 0.5
+"""Until then a call that was on its way when the outage began may still declare a broker dead."""
 _EXPIRED = "broker declared dead"
 _FORBIDDEN = re.compile(r"Traceback|is damaged|KAFKA_STORAGE_ERROR")
 
@@ -212,15 +217,18 @@ class ClusterLoop:
 
     def _cut_off_from_the_store(self, nodes: list[int], event: Event) -> None:
         """Calls hang until it is over, as over a network that drops packets. Nobody is expired."""
-        expired = self._expired()
         self.prober.store_fails_until = math.inf
         if self._store_pid and not event.node:
             os.kill(self._store_pid, signal.SIGSTOP)
+            self._last(OUTAGE_BEGINS_SECONDS)
+            expired = self._expired()
             self._last(event.seconds)
             os.kill(self._store_pid, signal.SIGCONT)
         else:
             for each in nodes:
                 self.nurseries[each].steer(frozen=True)
+            self._last(OUTAGE_BEGINS_SECONDS)
+            expired = self._expired()
             self._last(event.seconds)
             for each in nodes:
                 self.nurseries[each].steer()
@@ -295,10 +303,20 @@ class ClusterLoop:
     def _read_from_every_broker(self) -> None:
         for node in NODES:
             self.ledger.note("reading from", node)
-            logs = read_through_broker(self.stage, rack=f"rack-{node}")
+            logs = self._read_from(node)
             for place, (start, end, log) in logs.items():
                 self.outcome.starts[place], self.outcome.ends[place] = start, end
                 self.ledger.judge(place, start, end, log)
+
+    def _read_from(self, node: int) -> dict[Place, Log]:
+        """A broker may still die while it is read: of silence, where the machine is busy."""
+        for _ in range(READ_ATTEMPTS):
+            try:
+                return read_through_broker(self.stage, rack=f"rack-{node}")
+            except KafkaException as error:
+                self.ledger.note("reading failed", node, str(error))
+                time.sleep(1.0)
+        raise ViolationError(f"reading from broker {node} failed {READ_ATTEMPTS} times")
 
     def _log_lines(self) -> Iterator[str]:
         for nursery in self.nurseries.values():

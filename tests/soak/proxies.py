@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import weakref
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,6 +17,8 @@ from typing import Any
 CHUNK_BYTES = 64 * 1024
 CONNECTING_PAUSE_SECONDS = 0.02
 START_SECONDS = 10.0
+ACCEPTED_SECONDS = 0.1
+"""Until then what was accepted before a server closed has become a task."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Proxies:
         self._cuts = _Cuts()
         self._servers: dict[int, asyncio.Server] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
+        self._writers: set[asyncio.StreamWriter] = set()
         self.connections: dict[tuple[int | None, int], int] = {}
 
     def __enter__(self) -> Proxies:
@@ -101,6 +102,7 @@ class Proxies:
     async def _close(self) -> None:
         for server in self._servers.values():
             server.close()
+        await asyncio.sleep(ACCEPTED_SECONDS)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -112,9 +114,12 @@ class Proxies:
 
     @contextlib.contextmanager
     def _closing(self, writer: asyncio.StreamWriter) -> Iterator[None]:
-        self._writers.add(writer)
+        self._open(writer)
         with contextlib.closing(writer):
             yield
+
+    def _open(self, writer: asyncio.StreamWriter) -> None:
+        self._writers = {each for each in self._writers if not _is_closed(each)} | {writer}
 
     def cut(self, one: int, *others: int) -> None:
         """From now on nothing passes between a node and each of the others."""
@@ -134,6 +139,7 @@ class Proxies:
 
     def _accept(self, route: Route) -> Callable[..., None]:
         def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            self._open(writer)
             source = self._nodes.get(writer.get_extra_info("peername")[0])
             pair = source, route.node
             self.connections[pair] = self.connections.get(pair, 0) + 1
@@ -150,7 +156,7 @@ class Proxies:
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
     ) -> None:
-        with self._closing(writer), contextlib.suppress(OSError):
+        with contextlib.closing(writer), contextlib.suppress(OSError):
             await self._cuts.passable(source, route.node)
             there, back = await asyncio.open_connection("127.0.0.1", route.listens)
             with self._closing(back):
@@ -177,3 +183,7 @@ class Proxies:
                 await self._cuts.passable(source, target)
                 writer.write(data)
                 await writer.drain()
+
+
+def _is_closed(writer: asyncio.StreamWriter) -> bool:
+    return writer.get_extra_info("socket").fileno() < 0

@@ -6,6 +6,7 @@ the file with the history.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ import pytest
 
 from soak.cluster_loop import ClusterLoop, ClusterOutcome
 from soak.cluster_plan import DRAWN_EVENTS, NODES, draw_plan
+from soak.ledger import ViolationError
 from support.servers import REGION, seaweedfs
 
 SAMPLE_SEED, SAMPLE_SESSION_MS, SAMPLE_OUTAGE_SECONDS = 11, 1_500, 2.0
@@ -84,3 +86,21 @@ def test_a_plan_follows_from_its_seed() -> None:
 
     assert drawn(5) == drawn(5)
     assert drawn(5) != drawn(6)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("bug", ["ack before commit"])
+def test_a_planted_bug_is_found(bug: str, tmp_path: Path) -> None:
+    """The checks find a loss: so their silence means something."""
+    plan = draw_plan(
+        SAMPLE_SEED,
+        kills=4,
+        others=0,
+        session_ms=SAMPLE_SESSION_MS,
+        outage_seconds=SAMPLE_OUTAGE_SECONDS,
+    )
+    # An object is cut long after its first batch, so that a kill meets some that wait.
+    settings = {**plan.settings, "wal.linger.ms": 200, "wal.object.bytes": 1024 * 1024}
+    plan = dataclasses.replace(plan, bug=bug, settings=settings)
+    with pytest.raises(ViolationError, match=r"acknowledged|OUT_OF_ORDER_SEQUENCE_NUMBER"):
+        ClusterLoop(plan, tmp_path, store=str(tmp_path / "bucket")).run()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from support.brokers import RunningBroker, start_broker
 
-WAIT_SECONDS = 20
+WAIT_SECONDS = 60
 
 
 class Brokers:

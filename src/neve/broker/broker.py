@@ -45,7 +45,7 @@ LEADERSHIP_CHECK_SECONDS_MAX = 10.0
 
 # How long an admin request waits for what is new in the cluster log. If the store fails or hangs,
 # the request is handled by what this broker knows; a change is checked again when it is decided.
-CLUSTER_LOG_SECONDS_MAX = 5.0
+CLUSTER_LOG_SECONDS_MAX = 2.0
 
 # How long a start waits for partitions whose streams lie in WAL stores. Those left are led later.
 LEAD_SECONDS_MAX = 30.0

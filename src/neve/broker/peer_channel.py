@@ -30,7 +30,7 @@ class PeerChannel:
     async def begin(
         self, authentication: PeerAuthentication, request: HandshakeRequest, nonce: bytes
     ) -> None:
-        """Begin a session with the sender of a handshake, to whom `nonce` is sent.
+        """Begin a session with the sender of a handshake, which gets `nonce` in the response.
 
         Raises PeerAuthenticationError if it is not live.
         """

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from neve import runtime
 from neve.bucket.verify.context import manifest_of
@@ -19,17 +20,23 @@ from neve.bucket.verify.findings import PartitionRef
 from neve.cluster.log import ClusterLog
 from neve.cluster.recovery import INFLIGHT_MAX
 from neve.cluster.state import ClusterState, StreamPart
+from neve.cluster.stream_ends import read_stream_ends
 from neve.errors import InvalidError, NeveError
+from neve.log.keys import stream_ends_key
 from neve.log.manifest.records import Change, Skip
 from neve.log.manifest.skips import OffsetRange, clipped, clipped_skips, without
 from neve.log.manifest.state import ManifestState
 from neve.log.tail import committed_slices, promised_end
-from neve.log.wal.reader import StreamTail, WalReader
+from neve.log.wal.checkpoint import PartitionEnd
+from neve.log.wal.reader import PartitionId, StreamTail, WalReader
 from neve.log.wal.seal import Sealer
-from neve.log.wal.store_identity import WalStoreRef
+from neve.log.wal.store_identity import WalStoreRef, read_identity
+from neve.log.wal.stores import places_of
 from neve.store.port import Store
 
 PARTITIONS_AT_ONCE = 16
+# A store that has not answered for this long counts as gone here.
+ANSWER_SECONDS_MAX = 10.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,18 @@ class Abandonment:
     done: bool = False
 
 
+class StreamsLeft(NamedTuple):
+    """What is known of the streams of partitions: which are gone, and how far they went.
+
+    `tails` has all that can be read, even of those that are gone; `ends` what the writers of these
+    have noted.
+    """
+
+    gone: set[int]
+    tails: Mapping[int, StreamTail]
+    ends: Mapping[int, Mapping[PartitionId, PartitionEnd]]
+
+
 async def plan_abandonment(store: Store, name: str) -> Abandonment:
     """Return what would be lost with a WAL store. Writes nothing."""
     cluster = ClusterLog(store)
@@ -75,46 +94,69 @@ async def abandon_wal(store: Store, name: str, *, accept_loss: bool) -> Abandonm
             "ever: --dry-run lists them; add --accept-loss if that is meant"
         )
     cluster = ClusterLog(store)
-    planned = await _planned(store, await cluster.must_exist(), name)
-    state = cluster.state
+    state = await cluster.must_exist()
+    if await _answers(store, state, name):
+        # A writer that does not know of this must not go on, and the ends must not move any more.
+        for incarnation in _streams_in(state, name):
+            with contextlib.suppress(NeveError):
+                await Sealer(store, incarnation, window=INFLIGHT_MAX).seal()
+    planned = await _planned(store, state, name)
     for loss in planned.losses:
         await _record(store, state, loss, planned.store)
     await cluster.abandon_wal(planned.store.store_id)
     for incarnation in planned.streams:
-        # If the store answers after all, a writer that does not know of this must not go on.
-        with contextlib.suppress(NeveError):
-            await Sealer(store, incarnation, window=INFLIGHT_MAX).seal()
+        await store.delete(stream_ends_key(incarnation))
     return replace(planned, done=True)
+
+
+def _streams_in(state: ClusterState, name: str) -> list[int]:
+    return sorted(key for key, ref in state.wal_stores().items() if ref.name == name)
+
+
+async def _answers(store: Store, state: ClusterState, name: str) -> bool:
+    """Whether a WAL store answers after all, and is the one that the cluster log means."""
+    places = places_of(store)
+    named = None if places is None else places.named.get(name)
+    if named is None:
+        return False
+    try:
+        async with runtime.deadline(ANSWER_SECONDS_MAX):
+            identity = await read_identity(named.store)
+    except (NeveError, TimeoutError):
+        return False
+    ids = {ref.store_id for ref in state.wal_stores().values() if ref.name == name}
+    return identity is not None and identity.store_id in ids
 
 
 async def _planned(store: Store, state: ClusterState, name: str) -> Abandonment:
     refs = state.wal_stores()
-    streams = sorted(key for key, ref in refs.items() if ref.name == name)
+    streams = _streams_in(state, name)
     if not streams:
         known = sorted({ref.name for ref in refs.values()})
         raise InvalidError(
             f"no stream of this cluster lies in a WAL store {name!r}; streams lie in: "
             + (", ".join(known) or "the bucket only")
         )
-    gone = set(streams)
+    gone, answers = set(streams), await _answers(store, state, name)
     affected = [
         (PartitionRef(topic.name, topic.topic_id, number), partition.streams)
         for topic in sorted(state.topics.values(), key=lambda topic: topic.name)
         for number, partition in enumerate(topic.partitions)
         if any(part.incarnation in gone for part in partition.streams)
     ]
-    tails = await _read({part.incarnation for _, parts in affected for part in parts}, store, gone)
+    wanted = {part.incarnation for _, parts in affected for part in parts}
+    left = await _read(store, wanted if answers else wanted - gone, gone)
     losses: list[PartitionLoss] = []
     for first in range(0, len(affected), PARTITIONS_AT_ONCE):
         rows = affected[first : first + PARTITIONS_AT_ONCE]
-        losses += await runtime.gather(*(_loss(store, *row, gone, tails) for row in rows))
+        losses += await runtime.gather(*(_loss(store, *row, left) for row in rows))
     live = sorted(
         row.node_id for row in state.brokers.values() if row.live and row.incarnation in gone
     )
     return Abandonment(refs[streams[-1]], tuple(streams), tuple(live), tuple(losses))
 
 
-async def _read(incarnations: set[int], store: Store, gone: set[int]) -> Mapping[int, StreamTail]:
+async def _read(store: Store, incarnations: set[int], gone: set[int]) -> StreamsLeft:
     """Read these streams. Those that are `gone` are left out if they cannot be read."""
     tails: dict[int, StreamTail] = {}
     for incarnation in sorted(incarnations):
@@ -123,52 +165,64 @@ async def _read(incarnations: set[int], store: Store, gone: set[int]) -> Mapping
         except NeveError:
             if incarnation not in gone:
                 raise
-    return tails
+    ends = {incarnation: await read_stream_ends(store, incarnation) for incarnation in sorted(gone)}
+    return StreamsLeft(gone, tails, ends)
 
 
 async def _loss(
     store: Store,
     place: PartitionRef,
     parts: Sequence[StreamPart],
-    gone: set[int],
-    tails: Mapping[int, StreamTail],
+    known: StreamsLeft,
 ) -> PartitionLoss:
     manifest = await manifest_of(store, place).refresh()  # after the streams, as every reader does
-    return loss_of_partition(place, parts, gone, tails, manifest)
+    return loss_of_partition(place, parts, known, manifest)
 
 
 def loss_of_partition(
     place: PartitionRef,
     parts: Sequence[StreamPart],
-    gone: set[int],
-    tails: Mapping[int, StreamTail],
+    known: StreamsLeft,
     manifest: ManifestState,
 ) -> PartitionLoss:
-    """Return what a partition loses without the streams that are `gone`. Pure.
-
-    `tails` may have some of these streams as well: they then show how far they went.
-    """
+    """Return what a partition loses without the streams that are gone. Pure."""
+    tails, ends = known.tails, known.ends
     partition = bytes.fromhex(place.topic_id), place.partition
     readable = [part for part in parts if part.incarnation in tails]
     slices = committed_slices(*partition, readable, tails)
-    left = [row for row in slices if row.incarnation not in gone]
+    left = [row for row in slices if row.incarnation not in known.gone]
     first = max(manifest.next, manifest.start)
     released = [part.end_offset for part in parts if part.end_offset is not None]
     promised = promised_end(*partition, readable, tails)
-    end = max([first, promised, *released, *(row.entry.last_offset + 1 for row in slices)])
+    noted = {
+        part.epoch: row.next
+        for part in parts
+        if (row := ends.get(part.incarnation, {}).get(partition)) and row.epoch == part.epoch
+    }
+    end = max(
+        [
+            first,
+            promised,
+            *released,
+            *noted.values(),
+            *(row.entry.last_offset + 1 for row in slices),
+        ]
+    )
     held = [(row.entry.base_offset, row.entry.last_offset + 1) for row in left]
     skipped = clipped_skips(manifest.skips, first, end)
     lost = [
         row for hole in without(first, end, held) for row in without(*hole, clipped(skipped, *hole))
     ]
     unread = [
-        part.epoch for part in parts if part.incarnation not in tails and part.end_offset is None
+        part.epoch
+        for part in parts
+        if part.incarnation not in tails and part.end_offset is None and part.epoch not in noted
     ]
     # Where a later leader wrote, or noted an end, it began at the end of what was before it.
-    shown = [row.entry.leader_epoch for row in slices]
+    shown = [row.entry.leader_epoch for row in slices] + list(noted)
     for part in readable:
-        noted = tails[part.incarnation].ends.get(partition)
-        shown += [noted.epoch] if noted is not None else []
+        checkpointed = tails[part.incarnation].ends.get(partition)
+        shown += [checkpointed.epoch] if checkpointed is not None else []
     is_open = bool(unread) and max(unread) >= max(shown, default=-1)
     return PartitionLoss(place.topic, place.partition, tuple(lost), end if is_open else None)
 

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 
 app = App(name="cluster", help="Show the brokers of a bucket; drain, balance and remove brokers.")
 
-app.command("neve.cli.demo_cluster:demo_cluster", name="demo")
-
 StoreFlag = Annotated[
     str | None, Parameter(help="The bucket: a URL or a folder. Default: ./neve-data.")
 ]
@@ -143,6 +141,14 @@ def abandon_wal(
         store, settings.load(), store_name, accept_loss=accept_loss, dry_run=dry_run, as_json=json
     )
     return runtime.run(work)
+
+
+@app.command
+def demo() -> int:
+    """Show three brokers that share a bucket: failover, draining, balancing."""
+    from neve.cli.demo_cluster import demo_cluster
+
+    return demo_cluster()
 
 
 @asynccontextmanager

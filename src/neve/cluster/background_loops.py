@@ -1,7 +1,7 @@
 """The background loops of a broker: tier, roll up, retain, collect, purge, watch, take over.
 
 The loops wait for work that is due and never scan all partitions. An idle broker, with any number
-of partitions, sends three GETs each `cluster.poll.ms`, or more rarely while other brokers tell it
+of partitions, sends three GETs each `cluster.poll.ms`, or more rarely while other brokers send it
 their positions in the cluster log. A failure is logged once and retried after a growing pause. It
 neither ends a loop nor delays other partitions.
 """
@@ -22,8 +22,10 @@ from neve.cluster.node import Node
 from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.placement import is_janitor
 from neve.cluster.state import PartitionKey, level_of_all
+from neve.cluster.stream_ends import OwnStreamEnds, delete_stream_ends
 from neve.cluster.streams import retire_streams
 from neve.errors import DamagedError, NeveError, NotFoundError
+from neve.log.wal.stores import WalStoreUnavailableError
 from neve.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -54,6 +56,7 @@ class BackgroundLoops:
         self._not_before: dict[str, float] = {}
         self._committed_end = -1
         self._stream_check_due = asyncio.Event()
+        self._is_wal_unreachable = False
         node.on_end(on_fenced)
         node.led.on_lost.append(self._forget)
 
@@ -75,7 +78,8 @@ class BackgroundLoops:
         )
         self._begin(self._lead(), "maintenance-lead")
         self._begin(self._watch(), "maintenance-watch")
-        self._begin(self._watch_stream(), "maintenance-watch-stream")
+        if self._stream_is_apart():
+            self._begin(self._watch_stream(), "maintenance-watch-stream")
 
     def _begin(self, work: Coroutine[Any, Any, None], name: str) -> None:
         self._tasks.start(work, name=name)
@@ -232,9 +236,13 @@ class BackgroundLoops:
             await self._attempt("retiring streams", work)
             work = partial(delete_heartbeats, node.store, node.cluster)
             await self._attempt("deleting heartbeats", work)
+            if node.cluster.state.wal_stores():
+                work = partial(delete_stream_ends, node.store, node.cluster)
+                await self._attempt("deleting the ends of streams", work)
 
     async def _watch(self) -> None:
         cluster, look_by = self._node.cluster, 0.0
+        is_apart = self._stream_is_apart()
         while self._node.ended is None:
             is_behind = await cluster.wait_until_behind(self._poll_seconds)
             if self._node.ended is not None:
@@ -242,17 +250,39 @@ class BackgroundLoops:
             now = runtime.monotonic()
             # One broker looks for all that exchange positions.
             looks = not cluster.is_informed() or is_janitor(cluster.state, self._node.incarnation)
-            if is_behind or looks or now >= look_by:
+            if is_behind or looks or self._is_wal_unreachable or now >= look_by:
                 look_by = now + INFORMED_POLLS * self._poll_seconds
                 self._stream_check_due.set()
-                await self._attempt("watching the cluster log", cluster.look)
+                look = cluster.look if is_apart else self._look
+                await self._attempt("watching the cluster log", look)
+
+    async def _look(self) -> None:
+        """Look for what is new in the cluster log, and whether this incarnation has ended."""
+        await self._node.cluster.look()
+        await self._check_stream()
+
+    def _stream_is_apart(self) -> bool:
+        """Whether our stream lies in another store than the cluster log."""
+        return self._node.incarnation in self._node.cluster.state.wal_stores()
 
     async def _watch_stream(self) -> None:
-        """Watch the stream in a loop of its own: it may lie in a store that is unreachable."""
+        """Watch our stream where its store may be unreachable while the cluster log is not."""
+        ends = OwnStreamEnds(self._node.store, self._node.incarnation, self._node.led)
+
+        async def look() -> None:
+            try:
+                await self._check_incarnation()
+            except WalStoreUnavailableError:
+                self._is_wal_unreachable = True
+                await ends.write()  # in case that store is gone for good
+                raise
+            self._is_wal_unreachable = False
+            await ends.clear()
+
         while self._node.ended is None:
             await self._stream_check_due.wait()
             self._stream_check_due.clear()
-            await self._attempt("watching the own stream", self._check_stream)
+            await self._attempt("watching the own stream", look)
 
     async def _check_incarnation(self) -> None:
         """Find out whether this incarnation has ended, which ends the node."""

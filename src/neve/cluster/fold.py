@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import msgspec
 
+from neve.cluster.fold_changes import changed_partitions, changed_topic
 from neve.cluster.records import (
     AbandonWal,
     AddPartitions,
@@ -123,7 +124,7 @@ def _ended(state: ClusterState, ended: Iterable[int], moves: Iterable[Move]) -> 
         key: _with(row, live=False) if key in over else row for key, row in state.brokers.items()
     }
     state = _without_dead_leaders(_with(state, brokers=brokers))
-    state = _changed_partitions(state, moves, functools.partial(_led, state.brokers))
+    state = changed_partitions(state, moves, functools.partial(_led, state.brokers))
     # A dead broker is remembered as long as its stream may hold records that are not tiered.
     needed = set(state.streams())
     brokers = {key: row for key, row in brokers.items() if row.live or key in needed}
@@ -189,7 +190,7 @@ def _add_partitions(state: ClusterState, change: AddPartitions) -> ClusterState:
         preferred = _preferred({**change.preferred, **topic.preferred}, len(partitions))
         return _with(topic, partitions=partitions, preferred=preferred)
 
-    return _changed(state, change.topic_id, grown)
+    return changed_topic(state, change.topic_id, grown)
 
 
 def _preferred(nodes: Mapping[int, tuple[int, ...]], partitions: int) -> dict[int, tuple[int, ...]]:
@@ -247,7 +248,7 @@ def _set_configs(state: ClusterState, change: SetConfigs) -> ClusterState:
     def configured(topic: Topic) -> Topic:
         return _with(topic, configs=_merged(topic.configs, change))
 
-    return _changed(state, change.topic_id, configured)
+    return changed_topic(state, change.topic_id, configured)
 
 
 def _set_broker_configs(state: ClusterState, change: SetBrokerConfigs) -> ClusterState:
@@ -310,7 +311,7 @@ def _purge_topic(state: ClusterState, change: PurgeTopic) -> ClusterState:
 
 
 def _lead(state: ClusterState, change: Lead) -> ClusterState:
-    return _changed_partitions(state, change.moves, functools.partial(_led, state.brokers))
+    return changed_partitions(state, change.moves, functools.partial(_led, state.brokers))
 
 
 def _led(
@@ -342,7 +343,7 @@ def _release(state: ClusterState, change: Release) -> ClusterState:
             streams=(*before, released, fresh),
         )
 
-    return _changed_partitions(state, change.handovers, handed)
+    return changed_partitions(state, change.handovers, handed)
 
 
 def _tiered(state: ClusterState, change: Tiered) -> ClusterState:
@@ -355,7 +356,7 @@ def _tiered(state: ClusterState, change: Tiered) -> ClusterState:
         ]
         return _with(partition, streams=tuple(kept))
 
-    return _changed_partitions(state, change.parts, pruned)
+    return changed_partitions(state, change.parts, pruned)
 
 
 def _abandon_wal(state: ClusterState, change: AbandonWal) -> ClusterState:
@@ -371,7 +372,8 @@ def _abandon_wal(state: ClusterState, change: AbandonWal) -> ClusterState:
         key: _with(topic, partitions=tuple(map(without, topic.partitions)))
         for key, topic in state.topics.items()
     }
-    return _ended(_with(state, topics=topics), gone, change.moves)
+    abandoned = _with(state, topics=topics, abandoned_stores=state.abandoned_stores + 1)
+    return _ended(abandoned, gone, change.moves)
 
 
 def _producer_ids(state: ClusterState, change: ProducerIds) -> ClusterState:
@@ -409,43 +411,3 @@ _FOLDS: dict[type, Callable[[ClusterState, Any], ClusterState]] = {
     ProducerIds: _producer_ids,
     Feature: _feature,
 }
-
-
-def _changed(state: ClusterState, topic_id: str, change: Callable[[Topic], Topic]) -> ClusterState:
-    topic = state.topics.get(topic_id)
-    if topic is None:
-        return state
-    return _with(state, topics={**state.topics, topic_id: change(topic)})
-
-
-class _OfPartition(Protocol):
-    """A row of a record that is about one partition."""
-
-    @property
-    def topic_id(self) -> str: ...
-    @property
-    def partition(self) -> int: ...
-
-
-_Row = TypeVar("_Row", bound=_OfPartition)
-
-
-def _changed_partitions(
-    state: ClusterState,
-    rows: Iterable[_Row],
-    change: Callable[[PartitionState, _Row], PartitionState],
-) -> ClusterState:
-    """Change one partition for each row, in their order. Each topic is rebuilt once."""
-    changed: dict[str, list[PartitionState]] = {}
-    for row in rows:
-        topic = state.topics.get(row.topic_id)
-        if topic is None or not 0 <= row.partition < len(topic.partitions):
-            continue
-        partitions = changed.get(row.topic_id)
-        if partitions is None:
-            partitions = changed[row.topic_id] = list(topic.partitions)
-        partitions[row.partition] = change(partitions[row.partition], row)
-    topics = dict(state.topics)
-    for topic_id, partitions in changed.items():
-        topics[topic_id] = _with(topics[topic_id], partitions=tuple(partitions))
-    return _with(state, topics=topics)

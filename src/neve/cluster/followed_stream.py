@@ -1,8 +1,8 @@
 """A stream that this process follows: its newest objects in memory, read number by number.
 
 A number is taken only after every number before it, so what was taken is committed. A number that
-is gone was rolled up by the leader: the follower goes on from the stream's checkpoint, and whoever
-uses its slices resolves them again.
+is gone was rolled up by the leader: the follower goes on from the stream's checkpoint, and the
+copies that use its slices are resolved again.
 
 All followed streams share half of `tail.cache.bytes`; what they use is not available to the
 process's own stream.
@@ -102,7 +102,9 @@ class FollowedStream:
     ) -> None:
         self._store = store
         self._cache = cache
-        self._reader = WalReader(store, incarnation, prefetch)
+        self._reader = WalReader(
+            store, incarnation, prefetch, data_bytes_max=cache.share.bytes_max // 2
+        )
         self._lag_seconds = lag_seconds
         self._on_object = on_object
         self._on_gap = on_gap

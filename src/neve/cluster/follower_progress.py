@@ -40,7 +40,7 @@ class FollowerProgress:
         self._followers: dict[int, _Follower] = {}
 
     def follow(self, followers: Iterable[int], now: float) -> None:
-        """Set who follows. A new follower has all the time that it may lag to catch up."""
+        """Set the followers. A new follower has all the time that it may lag to catch up."""
         self._followers = {
             each: self._followers.get(each) or _Follower(caught_up_at=now) for each in followers
         }

@@ -138,11 +138,14 @@ class ClusterLog(PlacementChanges):
         self.incarnation = number
         return number
 
-    async def raise_level(self) -> None:
-        """Raise the feature level to the greatest that every live process knows."""
+    async def raise_level(self, *, joining: bool = False) -> None:
+        """Raise the feature level to the greatest that every live process knows.
+
+        A process that is `joining` and finds no live one raises it to what it knows itself.
+        """
 
         def derive(state: ClusterState) -> Change | None:
-            level = level_of_all(state)
+            level = level_of_all(state) or (FEATURE_LEVEL if joining else 0)
             return Feature(level) if level > state.feature_level else None
 
         await self.propose(derive)

@@ -68,8 +68,8 @@ class ClusterLogView:
         self.on_change: Callable[[ClusterState, ClusterState], None] = lambda *_: None
         self.on_won: Callable[[], None] = lambda: None  # called after each number that we win
         self.on_newer: Callable[[NewerClusterError], None] = lambda _: None
-        self.is_informed: Callable[[], bool] = lambda: False  # whether others tell us what is new
-        self._told = 0  # the greatest position of which others told us
+        self.is_informed: Callable[[], bool] = lambda: False  # by the positions of others
+        self._known_end = 0  # the greatest position that others have sent
         self._behind = asyncio.Event()
         self._greatest_seen = 0  # how far any process is known to have read
         # Held by a change of configs that is derived from the state: one after the other.
@@ -83,7 +83,7 @@ class ClusterLogView:
         """Note that another process has read the log up to `position`."""
         self._greatest_seen = max(self._greatest_seen, position)
         if position > self.view.position:
-            self._told = max(self._told, position)
+            self._known_end = max(self._known_end, position)
             self._behind.set()
 
     @property
@@ -100,7 +100,7 @@ class ClusterLogView:
             async with runtime.deadline(seconds):
                 await self._behind.wait()
         self._behind.clear()
-        return self._told > self.view.position
+        return self._known_end > self.view.position
 
     async def refresh(self) -> ClusterState:
         """Read what is new. Raises NewerClusterError if this version does not know all of it."""
@@ -122,7 +122,7 @@ class ClusterLogView:
         this does not prove that the view is current (`read_at`).
         """
         is_old = runtime.monotonic() - self.read_at >= WHOLE_READ_SECONDS
-        if is_old or self._told > self.view.position or await self._has_more():
+        if is_old or self._known_end > self.view.position or await self._has_more():
             await self.refresh()
 
     async def _has_more(self) -> bool:
@@ -149,11 +149,12 @@ class ClusterLogView:
     def _reached(self, view: View[ClusterState]) -> None:
         before = self.view.state
         moved = view.position > self.view.position
+        if moved:
+            self._learn_places(view)  # if it raises, so does each later read
         if view.position >= self.view.position:
             self.view = view
         self._check_feature_level(self.view.state)
         if moved:
-            self._learn_places(view)
             self.on_change(before, view.state)
 
     def _learn_places(self, view: View[ClusterState]) -> None:

@@ -26,7 +26,7 @@ from neve.cluster.peer_link import PeerError, PeerLink, PeerRefusedError
 from neve.cluster.peer_positions import PeerPositions
 from neve.cluster.rebalancer import PARTITIONS_PER_REQUEST, Rebalancer
 from neve.cluster.state import BrokerRegistration, ClusterState, PartitionKey, is_live
-from neve.errors import NeveError
+from neve.errors import FencedError, NeveError
 from neve.log.wal.seal import Sealer
 from neve.serving.logs import event
 from neve.settings import ClusterSettings
@@ -94,8 +94,15 @@ class Membership:
         self._node.cluster.seen(position)
 
     def _is_informed(self) -> bool:
-        """Whether all brokers that this one exchanges pings with have told their positions."""
+        """Whether all brokers that this one exchanges pings with were heard from lately."""
         return self._positions.are_recent(runtime.monotonic())
+
+    def notified(self, sender: int, end: int) -> int:
+        """Take note of how far another broker has committed its stream.
+
+        Returns the number up to which this broker has read it, or -1 if it does not follow it.
+        """
+        return self._node.replication.heard(sender, end)
 
     async def refuses(self, incarnation: int) -> bool:
         """Whether a broker refuses connections from here."""
@@ -342,4 +349,6 @@ async def _wait(due: asyncio.Event, at: float | None, seconds_max: float) -> Non
 
 
 def _failed(failure: BaseException) -> None:
+    if isinstance(failure, FencedError):
+        return  # the node ends and says why, and a caller that waits gets the error too
     _log.error("a task of the membership failed", exc_info=failure)

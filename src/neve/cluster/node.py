@@ -50,6 +50,9 @@ JOIN_BYTES = 128 * KIB
 class Node:
     """A registered process. Use `Node.start`, and `close` or `abort` at the end."""
 
+    _end: NeveError | None = None
+    _is_closing = False
+
     def __init__(
         self,
         store: Store,
@@ -62,8 +65,6 @@ class Node:
         linger_ms: int,
         join_bytes: int,
     ) -> None:
-        self._end: NeveError | None = None
-        self._is_closing = False
         self._on_end: list[Callable[[NeveError], None]] = []
         self._changed = asyncio.Event()
         self.store = store
@@ -89,27 +90,9 @@ class Node:
             on_end=self._ended,
         )
         own, writer = self.own_stream, self.writer
-        self.replication = Replication(
-            store,
-            settings,
-            cluster,
-            own,
-            self.memory,
-            count=self.led.memory.count,
-            is_needed=self._is_to_be_recovered,
-        )
+        self.replication = Replication(store, settings, cluster, self.led, own, memory=self.memory)
         self.rollups = StreamRollups(store, settings, cluster, led=self.led, own=own, writer=writer)
-        self.takeover = Takeover(
-            store,
-            settings,
-            cluster,
-            led=self.led,
-            rollups=self.rollups,
-            own=own,
-            writer=writer,
-            memory=self.memory,
-            covering=self.replication.covering,
-        )
+        self.takeover = self._takeover(settings)
         self.purging = Purge(
             store,
             cluster,
@@ -121,8 +104,20 @@ class Node:
         self.releases = PartitionReleases(cluster, self.led, writer)
         self.topics = TopicOperations(cluster, self.takeover)
         self.producer_ids = ProducerIdSource(cluster, incarnation)
-        cluster.on_change = self._cluster_changed
-        cluster.on_newer = self.writer.fence
+        cluster.on_change, cluster.on_newer = self._cluster_changed, writer.fence
+
+    def _takeover(self, settings: Settings) -> Takeover:
+        return Takeover(
+            self.store,
+            settings,
+            self.cluster,
+            led=self.led,
+            rollups=self.rollups,
+            own=self.own_stream,
+            writer=self.writer,
+            memory=self.memory,
+            covering=self.replication.covering,
+        )
 
     @classmethod
     async def start(
@@ -156,7 +151,8 @@ class Node:
         key_pair = KeyPair.generate()
         wal_store = await own_wal_store(store, cluster.state, probe=probe)
         if wal_store is not None:
-            await cluster.raise_level()  # a registration with a WAL store needs the second level
+            # A registration with a WAL store needs the second level.
+            await cluster.raise_level(joining=True)
         incarnation = await cluster.register(
             node_id,
             inflight=settings.wal.inflight_max,
@@ -254,17 +250,6 @@ class Node:
         self._changed.set()
         if not is_live(state.brokers, self.incarnation) and self.ended is None:
             self.writer.fence(self._superseded(state))
-
-    def _is_to_be_recovered(self, incarnation: int) -> bool:
-        """Whether this process is to lead a partition of that stream that it does not serve yet."""
-        own, led = self.incarnation, self.led.partitions
-        return any(
-            partition.leader == own
-            and any(part.incarnation == incarnation for part in partition.streams)
-            and (topic.id_bytes, number) not in led
-            for topic in self.cluster.state.topics.values()
-            for number, partition in enumerate(topic.partitions)
-        )
 
     async def wait_for_change(self, seconds: float) -> None:
         """Wait until the cluster's state changes, but no longer than `seconds`."""

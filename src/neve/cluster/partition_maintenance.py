@@ -67,9 +67,12 @@ class PartitionMaintenance:
             await leader.give_up(partition)
 
     def _with_losses(self) -> list[tuple[PartitionLeader, PartitionState]]:
+        state = self._cluster.state
+        if not state.abandoned_stores:
+            return []
         found: list[tuple[PartitionLeader, PartitionState]] = []
         for leader in self._queues.with_earlier_streams:
-            topic = self._cluster.state.topic_by_id(leader.log.topic_id)
+            topic = state.topic_by_id(leader.log.topic_id)
             if topic is not None:
                 partition = topic.partitions[leader.log.partition]
                 if leader.has_lost(partition):
@@ -95,10 +98,9 @@ class PartitionMaintenance:
             if topic is None:
                 waiting.pop(leader, None)
                 continue
-            if leader.has_lost(topic.partitions[log.partition]):
-                continue
             if len(topic.partitions[log.partition].streams) < 2:
-                waiting.pop(leader, None)
+                if not leader.has_lost(topic.partitions[log.partition]):
+                    waiting.pop(leader, None)
                 continue
             epoch = leader.unneeded_epoch(topic.partitions[log.partition])
             if epoch is not None:

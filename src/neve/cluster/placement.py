@@ -119,9 +119,14 @@ def moves_to(
 
 
 def is_janitor(state: ClusterState, incarnation: int) -> bool:
-    """Whether this process does the housekeeping of the whole bucket: the oldest live one does."""
-    live = (key for key, row in state.brokers.items() if row.live)
-    return min(live, default=None) == incarnation
+    """Whether this process does the housekeeping of the whole bucket.
+
+    The oldest live broker does. A process without an address is a job, which does it only where
+    there is no broker.
+    """
+    live = [row for row in state.brokers.values() if row.live]
+    brokers = [row for row in live if row.port] or live
+    return min((row.incarnation for row in brokers), default=None) == incarnation
 
 
 def _leaders_of(

@@ -4,7 +4,7 @@ A topic's objects lie under a prefix that carries its random id, so they are nev
 another topic's. The purge only has to know when no process can add objects any more. A topic is
 forgotten once three conditions hold: every process that was live when it was deleted has dropped it
 or has ended; then a delay has passed in which slower processes must have given up; then a sweep
-found the prefix empty. The oldest live process does all this. Its successor starts over, because
+found the prefix empty. The oldest live broker does all this. Its successor starts over, because
 the cluster log has what is still to be done, and two at once do no harm.
 
 A process says that it has dropped a topic in its answers to pings, by a number of the cluster log.
@@ -91,6 +91,9 @@ class Purge:
 
     def heard(self, incarnation: int, dropped_below: int) -> None:
         """Note what another process has said of itself."""
+        if incarnation not in self._heard:
+            brokers = self._cluster.state.brokers
+            self._heard = {key: row for key, row in self._heard.items() if is_live(brokers, key)}
         self._heard[incarnation] = max(dropped_below, self._heard.get(incarnation, 0))
 
     def _has_dropped(self, topic: Topic) -> bool:
@@ -171,8 +174,6 @@ class Purge:
 
     async def _ask_writers(self) -> None:
         """Ask the processes that topics wait for what they have dropped, a few at a time."""
-        brokers = self._cluster.state.brokers
-        self._heard = {key: row for key, row in self._heard.items() if is_live(brokers, key)}
         targets = self._to_ask()
         for at in range(0, len(targets), ASKED_AT_ONCE):
             asked = targets[at : at + ASKED_AT_ONCE]

@@ -214,7 +214,7 @@ class Replicas:
                 self._mark_stale(replica)
 
     def failed(self, log: ReplicaLog, error: NeveError) -> NeveError:
-        """Return what a consumer is told of a failed read.
+        """Return the error with which a consumer's read fails.
 
         What looks lost closes the copy, and the consumer finds the leader. If the next copy misses
         the same object, it is lost.
@@ -362,5 +362,5 @@ class _SharedRead:
 
 
 def _failed(failure: BaseException) -> None:
-    if not isinstance(failure, NeveError):  # those are raised to whoever needs the result
+    if not isinstance(failure, NeveError):  # those are raised to the tasks that need the result
         _log.error("a task of the replicas failed", exc_info=failure)

@@ -4,8 +4,8 @@ No record bytes go from broker to broker: a follower reads the leader's stream f
 leader only sends how far it has committed, in a few bytes, and the answer says how far the follower
 has read. A follower that hears nothing looks in the bucket for the next number.
 
-`ClusterState` says who follows whom. The leader of a stream records which of its followers lag, so
-that every broker shows the same replicas and the same in-sync replicas.
+The state of the cluster determines the followers of each stream. The leader of a stream records
+which of its followers lag, so that every broker shows the same replicas and in-sync replicas.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
 
 from neve import runtime
 from neve.cluster.followed_stream import FollowedCache, FollowedStream
 from neve.cluster.follower_progress import FollowerProgress
 from neve.cluster.followers import FollowerSets
+from neve.cluster.led_partitions import LedPartitions
 from neve.cluster.log import ClusterLog
 from neve.cluster.own_stream import OwnStream
 from neve.cluster.peer_link import PeerError, PeerLink
@@ -53,17 +53,16 @@ class Replication:
         store: Store,
         settings: Settings,
         cluster: ClusterLog,
+        led: LedPartitions,
         own: OwnStream,
-        memory: runtime.MemoryBudget,
         *,
-        count: Callable[[int], None],
-        is_needed: Callable[[int], bool],
+        memory: runtime.MemoryBudget,
     ) -> None:
         self._store = store
         self._prefetch = settings.prefetch
         self._cluster = cluster
         self._incarnation = own.incarnation
-        self._is_needed = is_needed
+        self._led = led
         self._follow_seconds = settings.cluster.follow_ms / 1000
         self._lag_seconds = settings.cluster.follow_lag_ms / 1000
         self._link: PeerLink | None = None
@@ -78,7 +77,7 @@ class Replication:
         memory.add(self.cache.share)
         self.progress = FollowerProgress(self._lag_seconds, self._follow_seconds / 2)
         self.streams: dict[int, FollowedStream] = {}
-        self.replicas = Replicas(store, cluster, self.streams, settings.prefetch, count)
+        self.replicas = Replicas(store, cluster, self.streams, settings.prefetch, led.memory.count)
 
     def start(self, link: PeerLink) -> None:
         """Follow, and notify followers, from now on."""
@@ -156,7 +155,7 @@ class Replication:
                 if self._is_due(stream) and await stream.read_on():
                     continue
                 if stream.sealed:
-                    await self._cluster.refresh()  # it shows who leads its partitions now
+                    await self._cluster.refresh()  # it names the new leaders
             except NeveError as error:
                 if str(error) != failure:
                     failure = str(error)
@@ -249,6 +248,17 @@ class Replication:
                     stream.forget()
             with contextlib.suppress(NeveError):  # tried again soon
                 await self._record_lagging()
+
+    def _is_needed(self, incarnation: int) -> bool:
+        """Whether this process is to lead a partition of that stream that it does not serve yet."""
+        own, led = self._incarnation, self._led.partitions
+        return any(
+            partition.leader == own
+            and any(part.incarnation == incarnation for part in partition.streams)
+            and (topic.id_bytes, number) not in led
+            for topic in self._cluster.state.topics.values()
+            for number, partition in enumerate(topic.partitions)
+        )
 
     async def _record_lagging(self) -> None:
         state = self._cluster.state

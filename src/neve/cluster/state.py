@@ -118,6 +118,8 @@ class ClusterState(ClusterStored, frozen=True, kw_only=True, dict=True):
     """How often brokers were asked to rebalance at once."""
     lagging: dict[int, tuple[int, ...]] = msgspec.field(default_factory=dict)
     """By process: the followers of its stream that it found lagging, in order."""
+    abandoned_stores: int = 0
+    """How many WAL stores were given up."""
 
     def topic(self, name: str) -> Topic | None:
         """The live topic of this name."""

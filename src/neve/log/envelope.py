@@ -42,6 +42,7 @@ class Kind(enum.IntEnum):
     WAL_CHECKPOINT = 6
     HEARTBEAT = 7
     WAL_STORE = 8
+    STREAM_ENDS = 9
 
 
 class Stored(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

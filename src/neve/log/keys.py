@@ -20,6 +20,7 @@ CLUSTER_LOG_PREFIX = "meta/log/"
 HEARTBEAT_PREFIX = "meta/heartbeat/"
 WAL_PREFIX = "wal/"
 WAL_STORE_KEY = "meta/wal-store"
+STREAM_ENDS_PREFIX = "meta/stream-ends/"
 TOPICS_PREFIX = "topics/"
 
 # Python's \d also matches digits of other scripts, which keys never contain.
@@ -72,6 +73,16 @@ def heartbeat_key(incarnation: int) -> str:
 def heartbeat_of(key: str) -> int | None:
     """Return the incarnation in the key of a heartbeat; None for any other key."""
     return _number_after(key, HEARTBEAT_PREFIX)
+
+
+def stream_ends_key(incarnation: int) -> str:
+    """Return the key under which a process notes how far its unreadable stream goes."""
+    return f"{STREAM_ENDS_PREFIX}{incarnation:020d}"
+
+
+def stream_ends_of(key: str) -> int | None:
+    """Return the incarnation in the key of such a note; None for any other key."""
+    return _number_after(key, STREAM_ENDS_PREFIX)
 
 
 def wal_stream(incarnation: int) -> SeriesKeys:

@@ -232,7 +232,7 @@ _KAFKA = (
     _gauge("kafka_topic_partition_leader", "node id of the leader; -1: none", *_PARTITION),
     _gauge(
         "kafka_topic_partition_leader_is_preferred",
-        "1 if there is a leader: Neve has no preferred leaders",
+        "1 if there is a leader, and no client has chosen another one (reassignment)",
         *_PARTITION,
     ),
     _gauge(

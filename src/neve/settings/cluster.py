@@ -19,7 +19,7 @@ class ClusterSettings:
         "cluster.poll.ms",
         5_000,
         "How often a broker polls the cluster log for changes and checks that it is not "
-        "superseded. A twelfth as often while other brokers tell it what is new.",
+        "superseded. A twelfth as often while other brokers send it their positions.",
         minimum=10,
     )
     rebalance_delay_ms: int = setting(

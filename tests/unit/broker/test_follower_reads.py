@@ -6,18 +6,25 @@ import asyncio
 import contextlib
 import dataclasses
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from neve import runtime
 from neve.broker.broker import Broker
+from neve.broker.metrics.kafka_view import kafka_view
+from neve.broker.metrics.replica_view import replica_view
 from neve.cluster import replicas as replicas_module
+from neve.cluster.peer_link import PeerError
 from neve.protocol.codes import ErrorCode
 from neve.protocol.messages.list_offsets import LIST_OFFSETS
 from neve.protocol.messages.metadata import METADATA
 from neve.records.batch import walk
 from neve.records.reference import decode_batch
+from neve.serving.pages import scrape
 from neve.settings import ClusterSettings, Settings
 from support.node_world import batch_of, release, small_settings
 from support.two_brokers import racked_brokers, refresh
@@ -417,3 +424,50 @@ async def test_memory_of_followed_streams_is_a_part_of_the_tail_cache() -> None:
         async with asyncio.timeout(SECONDS_MAX):
             while count < 60:
                 count += len(values_in(await fetch(two, count, rack="rack-b", max_wait_ms=100)))
+
+
+# --- between brokers, and for operators
+
+
+async def test_a_notification_for_another_process_is_refused() -> None:
+    async with racked_brokers(RACKS[:2], SETTINGS) as (one, two):
+        await caught_up(two, leader=one)
+        target = one.node.cluster.state.brokers[two.node.incarnation]
+        end = one.node.writer.committed_end
+        assert await one.peers.notify(target, end, SECONDS_MAX) == end
+        other = msgspec.structs.replace(target, incarnation=99)
+        with pytest.raises(PeerError, match="does not answer as incarnation 99"):
+            await one.peers.notify(other, end, SECONDS_MAX)
+
+
+async def test_metrics_show_what_a_follower_lacks_and_which_replicas_are_in_sync() -> None:
+    async with racked_brokers(RACKS[:2], SETTINGS) as (one, two):
+        await produce(one, "v0")
+        await caught_up(two, leader=one)
+
+        async def shown(broker: Broker) -> dict[str, list[float]]:
+            views = (partial(replica_view, broker.node), partial(kafka_view, broker.node))
+            families = text_string_to_metric_families((await scrape(views)).decode())
+            return {each.name: [row.value for row in each.samples] for each in families}
+
+        assert values_in(await fetch(two, rack="rack-b")) == ["v0"]
+        found = await shown(two)
+        assert (found["neve_replica_lag_objects"], found["neve_replica_lag_seconds"]) == ([0], [0])
+        assert found["neve_replica_cached_bytes"][0] > 0
+        assert found["neve_replica_partitions_open"] == [1]
+        assert found["kafka_topic_partition_replicas"] == [2, 2]
+        assert found["kafka_topic_partition_in_sync_replica"] == [2, 2]
+        async with paused(two, one):
+            for value in "abc":
+                await produce(one, value)
+            stream = two.node.replication.streams[one.node.incarnation]
+            await until(lambda: stream.lag_objects == 3)
+            found = await shown(two)
+            assert found["neve_replica_lag_objects"] == [3]
+            assert found["neve_replica_lag_seconds"][0] > 0
+        await one.node.cluster.set_lagging(one.node.incarnation, [two.node.incarnation])
+        await refresh(two)
+        found = await shown(two)
+        assert found["kafka_topic_partition_replicas"] == [2, 2]
+        assert found["kafka_topic_partition_in_sync_replica"] == [1, 1]
+        assert found["kafka_topic_partition_under_replicated_partition"] == [1, 1]

@@ -126,7 +126,8 @@ async def test_a_mistake_ends_no_loop(
         raise ZeroDivisionError
 
     store.when("create", lambda key: key.endswith(".kfs"), broken)  # type: ignore[arg-type]
-    store.when("list", cluster_log().checkpoints, broken)  # type: ignore[arg-type]
+    next_number = cluster_log().number(node.cluster.view.position)
+    store.when("get_range", next_number, broken)  # type: ignore[arg-type]
     async with upkeep(node):
         await send(node, ["a" * 500])
         await runtime.sleep(30)

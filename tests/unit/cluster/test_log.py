@@ -494,7 +494,8 @@ def test_a_look_notices_that_the_next_number_was_trimmed(
         log, other = await cluster(store), ClusterLog(store)
         await grow(log, 14 - behind)
         assert log.view.position == 16 - behind
-        await other.refresh()
+        for each in (log, other):
+            await each.refresh()
         await grow(other, behind)
         assert store.listed(KEYS.prefix) == [KEYS.checkpoint(16)]
         await log.look()

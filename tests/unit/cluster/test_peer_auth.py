@@ -284,7 +284,10 @@ def test_a_nonce_of_another_size_is_refused(size: int) -> None:
 @in_simulation
 async def test_a_process_that_is_over_begins_no_session() -> None:
     one, two = await processes(ScriptedStore())
+    topic = await one._cluster.create_topic("t", 1)
+    await one._cluster.lead(ONE, [(topic.topic_id, 0)])
     await two._cluster.expire(ONE)
+    assert ONE in two._cluster.state.brokers, "its stream is still needed"
     with pytest.raises(PeerAuthenticationError, match="not live"):
         await session_between(one, two)
 

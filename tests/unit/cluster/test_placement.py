@@ -111,6 +111,16 @@ def test_the_oldest_live_process_does_the_housekeeping() -> None:
     assert [is_janitor(cluster(), at) for at in (OTHER, DEAD, OWN)] == [True, False, False]
 
 
+def test_a_job_without_an_address_does_the_housekeeping_only_without_brokers() -> None:
+    def with_ports(ports: dict[int, int]) -> ClusterState:
+        rows = {at: msgspec.structs.replace(broker(at), port=port) for at, port in ports.items()}
+        return ClusterState(brokers=rows, feature_level=2)
+
+    beside_brokers = with_ports({1: 0, 2: 9092, 3: 9092})
+    assert [is_janitor(beside_brokers, at) for at in (1, 2, 3)] == [False, True, False]
+    assert [is_janitor(with_ports({1: 0, 2: 0}), at) for at in (1, 2)] == [True, False]
+
+
 def test_only_partitions_that_exist_and_have_no_leader_can_be_taken() -> None:
     state = cluster(topic(A, OTHER, OWN, NO_LEADER))
     wanted = [(A, 0), (A, 1), (A, 2), (A, 3), (B, 0)]

@@ -38,6 +38,7 @@ from neve.cluster.records import (
     TieredPart,
 )
 from neve.cluster.state import ClusterState, IdBlock, PartitionState, StreamPart
+from neve.log.wal.store_identity import WalStoreRef
 
 A, B = "a" * 32, "b" * 32
 
@@ -399,3 +400,22 @@ def test_every_kind_of_record_can_be_folded() -> None:
     union = msgspec.inspect.type_info(ClusterRecord).fields[0].type.types  # type: ignore[attr-defined]
     assert {type(sample) for sample in samples} == {row.cls for row in union}
     folded(*samples)
+
+
+def test_streams_of_a_wal_store_are_given_up_with_their_processes() -> None:
+    ref = WalStoreRef(name="a", url="", store_id="s")
+    state = folded(msgspec.structs.replace(register(1), wal_store=ref), base=alive(4, 9))
+    (own,) = state.wal_stores()
+    state = folded(
+        CreateTopic(name="t", topic_id=A, partitions=3, at_ms=1, leaders=(own, 4, own)),
+        base=state,
+    )
+    moves = (Move(topic_id=A, partition=0, epoch=1, incarnation=9),)
+    other = folded(AbandonWal(store_id="other", moves=moves), base=state)
+    assert other == state
+    after = folded(AbandonWal(store_id="s", moves=moves), base=state)
+    assert own not in after.brokers
+    assert after.abandoned_stores == 1
+    rows = after.topics[A].partitions
+    assert [(row.leader, row.epoch) for row in rows] == [(9, 1), (4, 0), (-1, 0)]
+    assert [[part.incarnation for part in row.streams] for row in rows] == [[9], [4], []]

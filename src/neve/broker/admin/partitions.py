@@ -89,6 +89,13 @@ class PartitionAdmin:
             )
         return leader
 
+    async def copy(self, name: str, number: int) -> ReplicaLog:
+        """Return this follower's copy of a partition, and open it if necessary.
+
+        Raises NoTopicError, or NotFollowedError if this broker does not follow its leader.
+        """
+        return await self._node.replication.replicas.open(self._topics.find(name), number)
+
     async def delete_records(
         self, name: str, number: int, before: int | None, changes: Changes
     ) -> int:

@@ -32,7 +32,7 @@ _UNKNOWN_ID = code_of(UnknownTopicIdError)
 
 
 class Consumer(NamedTuple):
-    """Who fetches: whether it names topics by id, and its rack, if it may read from followers."""
+    """The client: whether it names topics by id, and its rack, if it may read from followers."""
 
     by_id: bool
     rack: str

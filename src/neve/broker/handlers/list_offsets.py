@@ -121,7 +121,7 @@ async def _found(
     except NotLeaderError:
         if not copies:
             raise
-        log = await broker.node.replication.replicas.open(broker.topics.find(name), index)
+        log = await broker.partitions.copy(name, index)
         check_log_epoch(log, asked.current_leader_epoch)
         return await broker.offsets.find_in_copy(log, spec)
     check_epoch(leader, asked.current_leader_epoch)

@@ -1,7 +1,8 @@
 """The messages of other brokers: Handshake, Ping, Probe, Release, Pull and Notify.
 
 The first is answered to any client that knows a live broker's incarnation, and proves nothing. The
-others reach these handlers only if their sender has proven who it is (`neve.broker.peer_channel`).
+others reach these handlers only if their sender has proven its identity: see
+`neve.broker.peer_channel`.
 A message that is meant for another process, such as the one that had this address before, or whose
 sender has been declared dead, is answered with an error.
 """
@@ -102,4 +103,4 @@ def notify(broker: Broker, request: NotifyRequest, context: Context) -> NotifyRe
     sender = _live_sender(broker, context)
     if sender is None:
         return NotifyResponse(error_code=_OTHER)
-    return NotifyResponse(position=broker.node.replication.heard(sender, request.end))
+    return NotifyResponse(position=broker.membership.notified(sender, request.end))

@@ -22,6 +22,7 @@ SLICE_ROWS = 500
 class _Row(NamedTuple):
     labels: str
     leader: int
+    is_preferred: bool
     replicas: int
     in_sync: int
     log: PartitionLog | None
@@ -50,7 +51,7 @@ def kafka_view(node: Node) -> Iterator[str]:
     )
     yield from _family("kafka_topic_partition_leader", ((row.labels, row.leader) for row in rows))
     shown: tuple[tuple[str, Callable[[_Row], int]], ...] = (
-        ("kafka_topic_partition_leader_is_preferred", lambda row: int(row.leader >= 0)),
+        ("kafka_topic_partition_leader_is_preferred", lambda row: int(row.is_preferred)),
         ("kafka_topic_partition_replicas", lambda row: row.replicas),
         ("kafka_topic_partition_in_sync_replica", lambda row: row.in_sync),
         (
@@ -75,10 +76,12 @@ def _rows(node: Node, state: ClusterState) -> Iterator[_Row]:
             broker = state.brokers.get(partition.leader)
             leader_id = broker.node_id if broker is not None and broker.live else -1
             led = node.leader_of(topic_id, number)
+            nodes = topic.preferred.get(number, (leader_id,))
+            is_preferred = leader_id >= 0 and leader_id == nodes[0]
             # Without a leader, the last one is shown as a replica that is offline.
             replicas, in_sync = counts.get(partition.leader, (1, 0))
             log = None if led is None else led.log
-            yield _Row(labels, leader_id, replicas, in_sync, log)
+            yield _Row(labels, leader_id, is_preferred, replicas, in_sync, log)
 
 
 def _slices(rows: Iterator[_Row]) -> Iterator[list[_Row]]:

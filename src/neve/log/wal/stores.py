@@ -3,7 +3,7 @@
 The WAL may lie in other stores than the bucket: see `wal.store`. `StreamStores` has the port of a
 store and passes each call on: those for keys of a stream to the store of that stream, all others to
 the bucket. So nothing that reads or writes streams knows of these stores. Where a stream lies is in
-the cluster log: whoever reads it calls `StreamPlaces.learn`. A stream whose registration was not
+the cluster log: each view of it calls `StreamPlaces.learn`. A stream whose registration was not
 read yet is refused, because in the wrong store it would look empty.
 """
 
@@ -208,7 +208,7 @@ def places_of(store: Store) -> StreamPlaces | None:
 async def check_place(store: Store, incarnation: int) -> None:
     """Raise StoreFailedError if a stream does not lie in its store any more.
 
-    Who takes note of what is missing in a stream calls this afterwards.
+    A caller that has found something missing in a stream calls this afterwards.
     """
     places = places_of(store)
     if places is not None:

@@ -56,6 +56,19 @@ def value(family: Metric, **labels: str) -> float:
     return float(found)
 
 
+async def test_a_leader_is_preferred_unless_a_client_has_chosen_another_one() -> None:
+    async with led(2) as (node, around):
+        other = await Node.start(around.store, small_settings(), node_id=8, host="h", port=9092)
+        topic = node.cluster.state.topic(TOPIC)
+        assert topic is not None
+        await node.cluster.set_preferred({(topic.topic_id, 0): (8, 7)})
+        families = await shown(partial(kafka_view, node))
+        family = families["kafka_topic_partition_leader_is_preferred"]
+        found = [value(family, partition=str(number), topic=TOPIC) for number in range(2)]
+        assert found == [0, 1]
+        await other.abort()
+
+
 async def test_offsets_and_leaders_have_kafka_exporter_s_names_and_labels() -> None:
     async with led(2) as (node, _):
         await send(node, ["a", "b", "c"], partition=1)

@@ -14,7 +14,7 @@ from neve.bucket.planning import PartitionPlan
 from neve.bucket.sync_bucket import Bucket
 from neve.cli import lake_run as cli
 from neve.cli import main
-from neve.errors import DamagedError
+from neve.errors import DamagedError, LostRangeError
 from neve.lake.pipeline import topic as topic_module
 from neve.lake.pipeline.data_loss import PARTITIONS_SHOWN, loss_of
 from neve.lake.pipeline.http_pages import PipelinePages
@@ -244,3 +244,30 @@ def test_many_partitions_do_not_make_it_long() -> None:
     assert found.offsets == count * 2**39
     assert found.text.endswith(f", and more of {count - PARTITIONS_SHOWN} other partitions")
     assert len(found.text) < TEXT_MAX
+
+
+def test_offsets_that_were_given_up_are_lost_once_they_are_passed() -> None:
+    given_up = replace(plan(0, 0, 0), skipped=((3, 6), (7, 25)))
+    assert not loss_of([given_up], at(p0=3), "lake.t").offsets
+    found = loss_of([given_up], at(p0=20), "lake.t")
+    assert found.offsets == 3 + 13
+    assert found.text == (
+        "t: 16 offsets were given up for lost (`neve storage skip` or `neve cluster abandon-wal`) "
+        "before they were read into lake.t, which lacks them permanently: 3 to 5 of partition 0, "
+        "7 to 19 of partition 0"
+    )
+    both = loss_of([replace(given_up, lost=2, start=2)], at(p0=4), "lake.t")
+    assert both.offsets == 2 + 1
+    assert "retention" in both.text
+    assert "3 to 3 of partition 0" in both.text
+
+
+def test_records_whose_offsets_are_assigned_again_are_a_loss_and_no_damage() -> None:
+    cut = replace(plan(0, 0, 0), end=10, open_losses=(8,))
+    assert topic_module._not_behind(cut, {0: 10}).failure is None
+    failure = topic_module._not_behind(cut, {0: 12}).failure
+    assert isinstance(failure, LostRangeError)
+    assert "records from offset 8 on were lost with their WAL store" in str(failure)
+    # A table that had read less than that has lost nothing, and waits for damage to be found.
+    behind = topic_module._not_behind(replace(cut, open_losses=(12,)), {0: 12}).failure
+    assert isinstance(behind, DamagedError)

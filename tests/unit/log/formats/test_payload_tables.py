@@ -10,6 +10,7 @@ import msgspec
 
 from neve.cluster import records as cluster_records
 from neve.cluster import state as cluster_state
+from neve.cluster import stream_ends
 from neve.cluster.liveness import heartbeat
 from neve.log.envelope import Stored
 from neve.log.manifest import records as manifest_records
@@ -24,6 +25,7 @@ PARTS: dict[str, tuple[ModuleType, ...]] = {
     "WAL checkpoint": (wal_checkpoint,),
     "heartbeat": (heartbeat,),
     "WAL store": (store_identity,),
+    "stream ends": (stream_ends,),
 }
 
 
