@@ -19,6 +19,7 @@ from unittest import mock
 from neve import runtime
 from neve.broker import error_codes
 from neve.cluster import log_view
+from neve.cluster.preferred import first_leader
 from neve.cluster.state import NO_LEADER
 from neve.errors import (
     ConflictError,
@@ -272,6 +273,7 @@ async def _read_to_the_end(cluster: Cluster, consumer: Consumer) -> None:
 async def _disorder(cluster: Cluster) -> list[str]:
     state = await cluster.log().refresh()
     live = {row.incarnation: row.node_id for row in state.brokers.values() if row.live}
+    by_node = {node_id: incarnation for incarnation, node_id in live.items()}
     found = []
     if sorted(live.values()) != sorted(cluster.nodes):
         found.append(f"live nodes: {sorted(live.values())}")
@@ -282,7 +284,11 @@ async def _disorder(cluster: Cluster) -> list[str]:
             if broker is None or broker.node.incarnation != partition.leader:
                 found.append(f"{topic.name}-{number} is led by {partition.leader}")
                 continue
-            counts[partition.leader] += 1
+            preferred = first_leader(topic.preferred.get(number, ()), by_node)
+            if preferred is None:
+                counts[partition.leader] += 1
+            elif preferred != partition.leader:
+                found.append(f"{topic.name}-{number} is not led by {preferred}")
             leader = broker.node.leader_of(topic.id_bytes, number)
             if leader is None:
                 found.append(f"{topic.name}-{number} is not served by {partition.leader}")

@@ -14,6 +14,7 @@ from neve.errors import NeveError
 from neve.log.keys import wal_stream
 from neve.store.faults import Fault, Faults, FaultyStore, Rule
 from neve.store.wrapper import Call, Operation
+from simulation.network_admin import delete_a_topic, reassign
 from simulation.network_clients import pause
 from simulation.network_cluster import BUCKET, Cluster, host_name, wal_host
 
@@ -119,6 +120,25 @@ async def _slow_link(cluster: Cluster) -> None:
 
 async def _crash(cluster: Cluster) -> None:
     cluster.network.host(_name(cluster)).crash()
+
+
+async def _crash_behind_a_gap(cluster: Cluster) -> None:
+    """Crash a broker while one number of its stream is missing, and later ones are there."""
+    node_id = _some(cluster)[0]
+    if node_id not in cluster.running:
+        return
+    stream = wal_stream(cluster.running[node_id].node.incarnation)
+    lost: list[str] = []
+
+    def is_lost(call: Call) -> bool:
+        if not lost and stream.number_of(call.key) is not None:
+            lost.append(call.key)
+        return call.key in lost
+
+    store = cluster.stores[node_id]
+    store.script.append(Rule(Fault.HANGS, "create", times=CALLS_MAX, matches=is_lost))
+    await pause(0.3, 1.5)
+    cluster.network.host(host_name(node_id)).crash()
 
 
 async def _pause(cluster: Cluster) -> None:
@@ -298,6 +318,7 @@ EVENTS: dict[str, Callable[[Cluster], Awaitable[None]]] = {
     "WAL store cut": _cut_wal_store,
     "slow link": _slow_link,
     "crash": _crash,
+    "crash behind a gap": _crash_behind_a_gap,
     "pause": _pause,
     "stop": _stop,
     "clock": _turn_clock,
@@ -307,6 +328,8 @@ EVENTS: dict[str, Callable[[Cluster], Awaitable[None]]] = {
     "expire unheard": _expire_unheard,
     "join": _join,
     "leave": _leave,
+    "reassign": reassign,
+    "delete a topic": delete_a_topic,
     "store slow": _slow_store,
     "store odd": _odd_store,
     "store denied": _deny,

@@ -48,6 +48,10 @@ MOVED = frozenset(
 _NO_IDS_YET = frozenset((ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.KAFKA_STORAGE_ERROR))
 
 
+def broker_at(node_id: int) -> Address:
+    return Address(host_name(node_id), PORT)
+
+
 class RetryError(Exception):
     """There was no answer, or one after which a client tries again."""
 
@@ -70,7 +74,10 @@ class Client:
         cluster.closing.append(self.close)
 
     def any_broker(self) -> Address:
-        return Address(host_name(runtime.chance().choice(self.cluster.nodes)), PORT)
+        return broker_at(self.any_node())
+
+    def any_node(self) -> int:
+        return runtime.chance().choice(self.cluster.nodes)
 
     async def ask(
         self, address: Address, api: Any, version: int, request: Any, seconds: float = 0.0

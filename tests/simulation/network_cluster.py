@@ -21,6 +21,7 @@ from neve.store.port import Store
 from neve.store.url import Stack, stack
 from simulation.network_plan import Plan, Report
 from simulation.network_promises import Promises
+from simulation.network_watch import watch
 from support.simulated_network import KilledError, Network, RemoteStore
 from support.wire import start_broker_at
 
@@ -64,6 +65,8 @@ class Cluster:
         self.stores: dict[int, FaultyStore] = {}  # of the process that runs, by node
         self.wal_stores: dict[int, list[FaultyStore]] = {}  # the same
         self.clocks_ahead: dict[int, float] = {}  # by node, in seconds
+        # By node: when it last could not read the cluster log for an administrator.
+        self.unread_at: dict[int, float] = {}
         self.down: set[int] = set()  # nodes that are kept stopped
         self.closing: list[Callable[[], None]] = []  # closes what clients have opened
         self.is_calm = False  # nothing happens to it any more, and no topic is changed
@@ -87,6 +90,10 @@ class Cluster:
     def log(self) -> ClusterLog:
         """The cluster log as somebody sees it whom no fault hits."""
         return ClusterLog(self.raw)
+
+    def may_be_old(self, node_id: int, asked_at: float) -> bool:
+        """Whether a broker may have answered an administrator without what is new in the log."""
+        return self.unread_at.get(node_id, float("-inf")) >= asked_at
 
     async def _serve(self, node_id: int) -> None:
         """Run a broker on its host, and start it again whenever it has ended."""
@@ -120,6 +127,7 @@ class Cluster:
         store = self._connect(node_id, rack)
         broker = await start_broker_at(host.socket(PORT), address, store, settings)
         self.running[node_id] = broker
+        watch(self, node_id, broker)
         self.report.starts += 1
         stopped = runtime.spawn(self._until_down(node_id))
         await asyncio.wait([broker.ended, stopped], return_when=asyncio.FIRST_COMPLETED)

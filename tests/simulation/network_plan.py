@@ -53,11 +53,13 @@ FAULTS = Faults(
     late_ms_max=2_000,
 )
 NETWORK_EVENTS = ("cut", "isolate", "shun", "store cut", "slow link")
-PROCESS_EVENTS = ("crash", "pause", "stop", "clock")
+PROCESS_EVENTS = ("crash", "crash behind a gap", "pause", "stop", "clock")
 CLUSTER_EVENTS = ("drain", "hinder release", "expire", "expire unheard", "join", "leave")
+ADMIN_EVENTS = ("reassign", "delete a topic")
 WAL_STORE_EVENTS = ("WAL store cut",)  # for plans with WAL stores
 STORE_EVENTS = ("store slow", "store odd", "store denied", "store full", "cluster log slow")
 READ_FROM_FOLLOWER = "read from a follower"
+TOPIC_PURGED = "topic purged"
 ALL_OPERATIONS = (
     READ_FROM_FOLLOWER,
     "end answered",
@@ -67,6 +69,7 @@ ALL_OPERATIONS = (
     "topic created",
     "topic grown",
     "topic deleted",
+    TOPIC_PURGED,
 )
 ALL_FAULTS = (
     "fails",
@@ -83,7 +86,13 @@ ALL_FAULTS = (
     "full",
     "delete_lands_late",
 )
-ALL_EVENTS = (*NETWORK_EVENTS, *PROCESS_EVENTS, *CLUSTER_EVENTS, *STORE_EVENTS)
+ALL_EVENTS = (
+    *NETWORK_EVENTS,
+    *PROCESS_EVENTS,
+    *CLUSTER_EVENTS,
+    *ADMIN_EVENTS,
+    *STORE_EVENTS,
+)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,9 @@ later one.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 from neve import runtime
@@ -14,13 +17,47 @@ from neve.protocol.messages.create_partitions import CREATE_PARTITIONS
 from neve.protocol.messages.create_topics import CREATE_TOPICS
 from neve.protocol.messages.delete_topics import DELETE_TOPICS
 from simulation.checker import Sent
-from simulation.network_clients import MOVED, TOPIC, Client, RetryError, batch_of, pause
+from simulation.network_clients import (
+    MOVED,
+    TOPIC,
+    Client,
+    RetryError,
+    batch_of,
+    broker_at,
+    pause,
+)
 from simulation.network_promises import StalledError
 
 CHURNED = "u"
 TRIES_MAX = 400
 CALM_SECONDS = 4.0
-_UNDECIDED = frozenset((ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER))
+# A request without an answer may lie in a paused broker for a while, and be carried out then.
+LATE_SECONDS_MAX = 60.0
+_MAY_HAPPEN = MOVED - {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID} | {
+    ErrorCode.NOT_CONTROLLER
+}
+
+
+class UnchangedError(RetryError):
+    """Nothing was changed, and what the broker said about it may be old."""
+
+
+async def change(
+    client: Client, api: Any, version: int, body: Any, code_of: Callable[[Any], int]
+) -> Any:
+    """Ask any broker for a change. Returns its answer: the change is made, or is refused.
+
+    Raises RetryError if the change may still be made later. A broker that could read the cluster
+    log before it answers knows every earlier change: UnchangedError is raised only if it could not.
+    """
+    node_id, asked_at = client.any_node(), runtime.monotonic()
+    answer = await client.ask(broker_at(node_id), api, version, body)
+    code = code_of(answer)
+    if code in _MAY_HAPPEN:
+        raise RetryError(f"{api.name}: {ErrorCode(code).name}")
+    if code != ErrorCode.NONE and client.cluster.may_be_old(node_id, asked_at):
+        raise UnchangedError(f"{api.name}: {ErrorCode(code).name} by a broker that may be behind")
+    return answer
 
 
 async def create(client: Client, name: str, partitions: int) -> bool:
@@ -28,20 +65,14 @@ async def create(client: Client, name: str, partitions: int) -> bool:
     request = CREATE_TOPICS.Request
     topic = request.Topic(name=name, num_partitions=partitions, replication_factor=1)
     body = request(topics=[topic], timeout_ms=4_000)
-    row = (await client.ask(client.any_broker(), CREATE_TOPICS, 7, body)).topics[0]
+    answer = await change(client, CREATE_TOPICS, 7, body, lambda it: int(it.topics[0].error_code))
+    row = answer.topics[0]
     if row.error_code == ErrorCode.NONE:
         client.topic_ids[name] = row.topic_id
         return True
-    if row.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
-        return False
-    _refuse(client, f"create {name}", row.error_code)
-    raise AssertionError
-
-
-def _refuse(client: Client, about: str, code: int) -> None:
-    if code not in _UNDECIDED and code not in MOVED:
-        client.promises.unexpected(about, code)
-    raise RetryError(f"{about}: {ErrorCode(code).name}")
+    if row.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
+        client.promises.unexpected(f"create {name}", row.error_code)
+    return False
 
 
 async def create_first(client: Client, partitions: int) -> None:
@@ -59,49 +90,64 @@ async def create_first(client: Client, partitions: int) -> None:
 class Churn:
     """One topic after the other, all of the same name."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, name: str = CHURNED, payload_bytes: int = 0) -> None:
         self._client = client
         self._promises = client.promises
+        self._name = name
+        self._payload_bytes = payload_bytes  # at least
         self._gone: set[UUID] = set()  # ids of deleted topics, for look-ups
+        self._count = 0  # of partitions, when the topic was created
         self._batches = 0
+        self._decided_at = float("-inf")  # from when on no request without an answer can land
 
     async def run(self) -> None:
         cluster = self._client.cluster
         while not cluster.is_calm:
-            topic_id = await self._create(runtime.chance().randint(1, 3))
+            topic_id = await self.create(runtime.chance().randint(1, 3))
             if topic_id is None:
                 return
-            cluster.report.note("topic created")
-            await self._use(topic_id)
+            await self.use(topic_id)
             if runtime.chance().random() < 0.7:
                 await self._grow(topic_id)
-                await self._use(topic_id)
-            await self._delete(topic_id)
+                await self.use(topic_id)
+            await self.delete(topic_id)
             await pause(0.0, CALM_SECONDS)
 
-    async def _create(self, partitions: int) -> UUID | None:
+    @property
+    def _is_decided(self) -> bool:
+        """Whether all changes of topics of this name have been made, or never will be."""
+        return runtime.monotonic() >= self._decided_at
+
+    async def _wait_after(self, error: RetryError) -> None:
+        if not isinstance(error, UnchangedError):
+            self._decided_at = runtime.monotonic() + LATE_SECONDS_MAX
+        await pause(0.1, 0.5)
+
+    async def create(self, partitions: int) -> UUID | None:
         """Create the topic, and return its id once a broker names it. None if the run is over."""
-        name, is_decided = CHURNED, False
-        while not self._client.cluster.is_calm:
+        client, name = self._client, self._name
+        while not client.cluster.is_calm:
             try:
-                if not await create(self._client, name, partitions) and is_decided:
+                if not await create(client, name, partitions) and self._is_decided:
                     self._promises.violated(f"{name} exists, and was deleted before")
-                await self._client.learn(name)
-            except RetryError:
-                is_decided = False
-                await pause(0.1, 0.5)
-                continue
-            found: UUID | None = self._client.topic_ids.get(name)
-            if found is not None and found not in self._gone:
-                return found
-            is_decided = False
+                break
+            except RetryError as error:
+                await self._wait_after(error)
+        while not client.cluster.is_calm:
+            with contextlib.suppress(RetryError):
+                await client.learn(name)
+                found: UUID | None = client.topic_ids.get(name)
+                if found is not None and found not in self._gone:
+                    self._count = client.counts[name]
+                    client.cluster.report.note("topic created")
+                    return found
             await pause(0.1, 0.5)
         return None
 
-    async def _use(self, topic_id: UUID) -> None:
+    async def use(self, topic_id: UUID) -> None:
         """Write to each partition, and read everything back."""
         client = self._client
-        for partition in range(client.counts.get(CHURNED, 0)):
+        for partition in range(client.counts.get(self._name, 0)):
             await self._write(topic_id, partition)
             position = 0
             while position < self._promises.ends.get((topic_id, partition), 0):
@@ -114,10 +160,10 @@ class Churn:
         client = self._client
         at = (topic_id, partition)
         self._batches += 1
-        payload = f"batch {self._batches} of {at}".encode()
+        payload = f"batch {self._batches} of {at}".encode().ljust(self._payload_bytes)
         sent = Sent(0, self._batches, at, payload, runtime.chance().randint(1, 3))
         try:
-            code, offset = await client.produce(CHURNED, topic_id, partition, batch_of(sent))
+            code, offset = await client.produce(self._name, topic_id, partition, batch_of(sent))
         except RetryError:
             await pause(0.1, 0.5)
             return
@@ -128,64 +174,70 @@ class Churn:
             return
         if code not in MOVED:
             self._promises.unexpected(f"produce to {at}", code)
-        client.forget(CHURNED, partition)
+        client.forget(self._name, partition)
         await pause(0.1, 0.5)
 
     async def _read(self, topic_id: UUID, partition: int, position: int) -> int:
         client = self._client
         try:
-            code, records = await client.fetch(CHURNED, topic_id, partition, position)
+            code, records = await client.fetch(self._name, topic_id, partition, position)
         except RetryError:
             await pause(0.1, 0.5)
             return position
         if code == ErrorCode.NONE:
             return self._promises.was_read((topic_id, partition), position, records)
         if code not in MOVED:
-            self._promises.unexpected(f"fetch of {CHURNED}-{partition} from {position}", code)
-        client.forget(CHURNED, partition)
+            self._promises.unexpected(f"fetch of {self._name}-{partition} from {position}", code)
+        client.forget(self._name, partition)
         await pause(0.1, 0.5)
         return position
 
     async def _grow(self, topic_id: UUID) -> None:
-        client, request = self._client, CREATE_PARTITIONS.Request
-        count = client.counts[CHURNED] + runtime.chance().randint(1, 2)
-        topic = request.Topic(name=CHURNED, count=count, assignments=None)
+        client, request, name = self._client, CREATE_PARTITIONS.Request, self._name
+        count = self._count + runtime.chance().randint(1, 2)
+        topic = request.Topic(name=name, count=count, assignments=None)
         body = request(topics=[topic], timeout_ms=4_000)
-        is_decided = False
         while not client.cluster.is_calm:
             try:
-                row = (await client.ask(client.any_broker(), CREATE_PARTITIONS, 3, body)).results[0]
-                done = row.error_code == ErrorCode.NONE
-                if not done and (row.error_code != ErrorCode.INVALID_PARTITIONS or is_decided):
-                    _refuse(client, f"grow {CHURNED}", row.error_code)
-                await client.learn(CHURNED)
-            except RetryError:
-                is_decided = False
-                await pause(0.1, 0.5)
+                answer = await change(
+                    client, CREATE_PARTITIONS, 3, body, lambda it: int(it.results[0].error_code)
+                )
+            except RetryError as error:
+                await self._wait_after(error)
                 continue
-            if client.topic_ids.get(CHURNED) == topic_id and client.counts[CHURNED] == count:
-                client.cluster.report.note("topic grown")
-                return
+            code = answer.results[0].error_code
+            has_grown = code == ErrorCode.INVALID_PARTITIONS and not self._is_decided
+            if code != ErrorCode.NONE and not has_grown:
+                self._promises.unexpected(f"grow {name} to {count}", code)
+            break
+        while not client.cluster.is_calm:
+            with contextlib.suppress(RetryError):
+                await client.learn(name)
+                # An earlier request may have let it grow further.
+                if client.topic_ids.get(name) == topic_id and client.counts[name] >= count:
+                    client.cluster.report.note("topic grown")
+                    return
+            await pause(0.1, 0.5)
 
-    async def _delete(self, topic_id: UUID) -> None:
-        """Delete the topic. A broker that has not read of it yet says that it is unknown."""
+    async def delete(self, topic_id: UUID) -> None:
+        """Delete the topic. It is unknown only after a request that had no answer."""
         client, request = self._client, DELETE_TOPICS.Request
         body = request(topics=[request.Topic(topic_id=topic_id)], timeout_ms=4_000)
         is_decided = True
         while not client.cluster.is_calm:
             try:
-                answer = await client.ask(client.any_broker(), DELETE_TOPICS, 6, body)
-            except RetryError:
-                is_decided = False
+                answer = await change(
+                    client, DELETE_TOPICS, 6, body, lambda it: int(it.responses[0].error_code)
+                )
+            except RetryError as error:
+                is_decided = is_decided and isinstance(error, UnchangedError)
                 await pause(0.1, 0.5)
                 continue
             code = answer.responses[0].error_code
-            if code == ErrorCode.NONE or (code == ErrorCode.UNKNOWN_TOPIC_ID and not is_decided):
-                break
-            if code not in _UNDECIDED and code not in MOVED:
-                self._promises.unexpected(f"delete {CHURNED}", code)
-            is_decided = code == ErrorCode.UNKNOWN_TOPIC_ID and is_decided
-            await pause(0.1, 0.5)
+            is_gone = code == ErrorCode.UNKNOWN_TOPIC_ID and not is_decided
+            if code != ErrorCode.NONE and not is_gone:
+                self._promises.unexpected(f"delete {self._name}", code)
+            break
         self._gone.add(topic_id)
-        client.topic_ids.pop(CHURNED, None)
+        client.topic_ids.pop(self._name, None)
         client.cluster.report.note("topic deleted")

@@ -10,12 +10,14 @@ from unittest import mock
 
 from neve import runtime
 from neve.broker.admin.partitions import LeadershipCheck
+from neve.broker.broker import Broker
 from neve.cluster import fold as cluster_fold
 from neve.cluster import log as cluster_log
 from neve.cluster import log_view, membership, recovery
 from neve.cluster import node as cluster_node
 from neve.cluster.followed_stream import READS_AT_ONCE, FollowedStream
 from neve.cluster.partition_leader import PartitionLeader
+from neve.cluster.purge import Purge
 from neve.cluster.records import Handover, Release
 from neve.cluster.release import PartitionReleases
 from neve.cluster.replication import Replication
@@ -139,6 +141,32 @@ def follow_out_of_order() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def purge_without_asking() -> Iterator[None]:
+    """A topic is purged though a live broker may not have read of its deletion."""
+    with mock.patch.object(Purge, "_awaited", return_value=[]):
+        yield
+
+
+@contextlib.contextmanager
+def claim_to_have_dropped() -> Iterator[None]:
+    """A broker says that it has dropped what is deleted by numbers that it has not read."""
+    with mock.patch.object(Purge, "dropped_below", return_value=1 << 40):
+        yield
+
+
+@contextlib.contextmanager
+def answer_administrators_at_once() -> Iterator[None]:
+    """A broker does not look for what is new in the cluster log before it makes a change."""
+
+    async def trusting(self: Broker) -> None:
+        # As if it had looked: nobody is told that the answer may be old.
+        self.node.cluster.read_at = max(self.node.cluster.read_at, runtime.monotonic())
+
+    with mock.patch.object(Broker, "read_cluster_log", trusting):
+        yield
+
+
 BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "no seal": no_seal,
     "manifest before the tail": manifest_before_the_tail,
@@ -147,6 +175,9 @@ BUGS: dict[str, Callable[[], contextlib.AbstractContextManager[None]]] = {
     "accept a dead leader": accept_a_dead_leader,
     "answer without a look": answer_without_a_look,
     "follow out of order": follow_out_of_order,
+    "purge without asking": purge_without_asking,
+    "claim to have dropped": claim_to_have_dropped,
+    "answer administrators at once": answer_administrators_at_once,
 }
 
 # More of what a bug needs, and less of the rest, so that few seeds find it.
@@ -166,10 +197,19 @@ QUICK_TO_TIER = dataclasses.replace(
     # An owner that cannot read the cluster log goes on tiering for longer.
     cluster=dataclasses.replace(SETTINGS.cluster, purge_delay_ms=60_000),
 )
-QUICK_TO_FOLLOW = dataclasses.replace(
+QUICK_TO_PURGE = dataclasses.replace(
+    SETTINGS,
+    segment=dataclasses.replace(SETTINGS.segment, ms=300),
+    wal=dataclasses.replace(SETTINGS.wal, tail_objects=8),
+    cluster=dataclasses.replace(SETTINGS.cluster, purge_delay_ms=500),
+)
+DELETING = dataclasses.replace(
+    FEW, chaos=("delete a topic",), calm_seconds=1.0, settings=QUICK_TO_PURGE
+)
+# A follower often looks for numbers that are not committed yet.
+QUICK_TO_LOOK = dataclasses.replace(
     SETTINGS, cluster=dataclasses.replace(SETTINGS.cluster, follow_ms=100)
 )
-MIXED_WRITES = Latencies.of(write=Latency(8, 380), read=Latency(2, 8))
 SLOW_WRITES = Latencies.of(write=Latency(80, 390), read=Latency(4, 30))
 LIKELY: dict[str, Plan] = {
     "no seal": dataclasses.replace(FEW, chaos=("shun", "pause", "expire")),
@@ -192,14 +232,14 @@ LIKELY: dict[str, Plan] = {
     "answer without a look": dataclasses.replace(FEW, chaos=("shun",)),
     "follow out of order": dataclasses.replace(
         FEW,
-        chaos=("crash",),
-        calm_seconds=1.5,
+        chaos=("crash behind a gap",),
+        calm_seconds=5.0,
         batches=40,
-        faults=Faults(lands_late=0.1, late_ms_max=2_000),
-        latencies=MIXED_WRITES,
-        settings=QUICK_TO_FOLLOW,
-        near=4,
+        settings=QUICK_TO_LOOK,
+        near=3,
         partitions=3,
-        producers=6,
     ),
+    "purge without asking": DELETING,
+    "claim to have dropped": DELETING,
+    "answer administrators at once": dataclasses.replace(FEW, has_topic_churn=True),
 }
