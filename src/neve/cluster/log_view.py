@@ -54,13 +54,17 @@ class ClusterLogView:
     NewerClusterError is raised.
     """
 
-    def __init__(self, store: Store, limits: ClusterSettings | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        limits: ClusterSettings | None = None,
+        *,
+        series: Series[ClusterState, ClusterRecord] | None = None,
+    ) -> None:
         self._store = store
         self._places = places_of(store)
         self._limits = limits or ClusterSettings()
-        self._series: Series[ClusterState, ClusterRecord] = Series(
-            store, cluster_log(), ClusterRules()
-        )
+        self._series = series or Series(store, cluster_log(), ClusterRules())
         self._unwritten: View[ClusterState] | None = None  # a checkpoint that we have to write
         self.incarnation: int | None = None  # of the process that registered with this view
         self.view: View[ClusterState] = View(0, ClusterState())

@@ -188,10 +188,13 @@ class Membership:
             await _wait(self._beat_due, self._beats.next_at(), self._timing.interval_seconds)
 
     async def _rebalance(self) -> None:
+        moved = 0
         while self._node.ended is None:
-            await runtime.sleep(REBALANCE_CHECK_SECONDS)
+            if not moved:  # otherwise the next owners are asked at once
+                await runtime.sleep(REBALANCE_CHECK_SECONDS)
+            moved = 0
             try:
-                await self.rebalancer.run_if_due()
+                moved = await self.rebalancer.run_if_due()
             except NeveError as error:
                 event(_log, logging.WARNING, "rebalancing failed", error=str(error))
 

@@ -50,7 +50,7 @@ class Rebalancer:
         leader, and with `now`, or once a rebalance was asked for, everything.
         """
         state = self._node.cluster.state
-        if state is self._balanced or state.feature_level < SHARING_LEVEL:
+        if state.feature_level < SHARING_LEVEL or self._is_balanced(state):
             return 0
         quiet = self._is_quiet(state) or now or state.rebalances != self._rebalances
         wanted = self._wanted(state, quiet=quiet)
@@ -63,13 +63,23 @@ class Rebalancer:
         moved = await runtime.gather(*(self._ask(owner, rows) for owner, rows in asked))
         return sum(moved)
 
+    def _is_balanced(self, state: ClusterState) -> bool:
+        """Whether nothing that placement depends on has changed since no move was needed."""
+        known = self._balanced
+        if known is None or known is state:
+            return known is state
+        # The fold keeps what it does not change, so there is no need to compare partitions.
+        if known.topics is not state.topics or known.brokers is not state.brokers:
+            return False
+        return (known.draining, known.rebalances) == (state.draining, state.rebalances)
+
     async def pull(self, wanted: Collection[PartitionKey]) -> int:
         """Take over at once those of these partitions that this broker should lead.
 
         Returns how many its owners have released, or had no leader.
         """
         node = self._node
-        target = target_leaders(node.cluster.state)
+        target = node.cluster.state.once(target_leaders)
         unled: list[PartitionKey] = []
         owned: dict[int, list[PartitionKey]] = {}
         for row in sorted(wanted):
@@ -100,7 +110,7 @@ class Rebalancer:
         """Return, by owner, the partitions that this broker should lead and another one leads."""
         own = self._node.incarnation
         wanted: dict[int, list[PartitionKey]] = {}
-        for row, leader in target_leaders(state).items():
+        for row, leader in state.once(target_leaders).items():
             if leader != own:
                 continue
             owner = _leader(state, row)

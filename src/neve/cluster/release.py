@@ -9,6 +9,7 @@ does not know of. It is resumed only if the decided state still names the owner 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 
@@ -36,6 +37,11 @@ class PartitionReleases:
         self._cluster = cluster
         self._led = led
         self._writer = writer
+        # Rows of requests whose outcome is not decided yet. Those that arrive while a record is
+        # being decided go into the next one together.
+        self._undecided: dict[PartitionKey, Handover] = {}
+        self._deciding = asyncio.Lock()
+        self._is_open = False  # whether a number that was proposed may still be filled
         self.released = 0  # partitions so far
 
     async def release(self, wanted: Mapping[PartitionKey, int]) -> set[PartitionKey]:
@@ -87,12 +93,26 @@ class PartitionReleases:
         return self._writer.ended is None
 
     async def _decide(self, handovers: list[Handover]) -> None:
-        """Propose the release until its number is decided, however long the store takes.
+        """Return once these rows are decided, in a record with those of other requests.
+
+        A request that is cancelled leaves its rows to the next one.
+        """
+        rows = {(row.topic_id, row.partition): row for row in handovers}
+        self._undecided |= rows
+        async with self._deciding:
+            if any(self._undecided.get(key) is row for key, row in rows.items()):
+                batch = dict(self._undecided)
+                await self._propose(list(batch.values()))
+                for key, row in batch.items():
+                    if self._undecided[key] is row:
+                        del self._undecided[key]
+
+    async def _propose(self, handovers: list[Handover]) -> None:
+        """Propose a release until its number is decided, however long the store takes.
 
         A proposal that failed may still land. Its number must then be filled, by an empty release
         if nothing is left to release.
         """
-        is_open = False
 
         def derive(state: ClusterState) -> Release | None:
             rows = tuple(row for row in handovers if self._applies(state, row))
@@ -100,12 +120,13 @@ class PartitionReleases:
 
         backoff = runtime.Backoff(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
         while self._writer.ended is None:
+            is_open, self._is_open = self._is_open, True
             try:
                 await self._cluster.propose(derive)
             except UnavailableError:
-                is_open = True
                 await backoff.pause()
             else:
+                self._is_open = False
                 return
 
     def _applies(self, state: ClusterState, row: Handover) -> bool:

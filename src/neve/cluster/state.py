@@ -6,13 +6,15 @@ In every state the leader of a partition is a live process, or -1. `neve.cluster
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from neve.cluster.records import ClusterStored
 from neve.log.wal.store_identity import WalStoreRef
+
+T = TypeVar("T")
 
 # The leader of a partition that has none.
 NO_LEADER = -1
@@ -89,6 +91,13 @@ class Topic(ClusterStored, frozen=True, kw_only=True, dict=True):
     def id_bytes(self) -> bytes:
         return bytes.fromhex(self.topic_id)
 
+    @functools.cached_property
+    def streams(self) -> frozenset[int]:
+        """Every incarnation whose stream some partition of this topic still needs."""
+        return frozenset(
+            part.incarnation for partition in self.partitions for part in partition.streams
+        )
+
 
 class IdBlock(ClusterStored, frozen=True):
     """Producer ids from `first` up to, not including, `end`."""
@@ -158,14 +167,24 @@ class ClusterState(ClusterStored, frozen=True, kw_only=True, dict=True):
 
     def streams(self) -> list[int]:
         """Every incarnation whose stream some partition still needs, in order."""
-        return sorted(
-            {
-                part.incarnation
-                for topic in self.topics.values()
-                for partition in topic.partitions
-                for part in partition.streams
-            }
-        )
+        found: set[int] = set()
+        for topic in self.topics.values():  # most are the same as in the state before
+            found |= topic.streams
+        return sorted(found)
+
+    def once(self, compute: Callable[[ClusterState], T]) -> T:
+        """Return what a pure function computes from this state. It is called once for each state.
+
+        All callers get the same object, which they must not change.
+        """
+        if compute not in self._computed:
+            self._computed[compute] = compute(self)
+        found: T = self._computed[compute]
+        return found
+
+    @functools.cached_property
+    def _computed(self) -> dict[Callable[[ClusterState], Any], Any]:
+        return {}
 
 
 def level_of_all(state: ClusterState) -> int:

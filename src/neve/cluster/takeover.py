@@ -19,7 +19,7 @@ from neve.cluster.log import ClusterLog, NoTopicError
 from neve.cluster.own_stream import OwnStream
 from neve.cluster.placement import partitions_to_lead, processes_to_expire
 from neve.cluster.recovery import raise_first, recover
-from neve.cluster.state import ClusterState, PartitionKey, PartitionState, Topic
+from neve.cluster.state import NO_LEADER, ClusterState, PartitionKey, PartitionState, Topic
 from neve.cluster.stream_rollups import StreamRollups
 from neve.errors import FencedError, NeveError
 from neve.log.partition import PartitionLog
@@ -66,6 +66,9 @@ class Takeover:
         self._taking: dict[PartitionKey, asyncio.Event] = {}  # set when the take-over has ended
         self._created: set[PartitionKey] = set()  # for us, and not led yet; never iterated
         self._searched: ClusterState | None = None  # the last state without a partition to lead
+        # Topics that have changed since none of their partitions was without a leader or ours to
+        # take over.
+        self._unsearched: dict[str, None] = dict.fromkeys(cluster.state.topics)
         self.sealed: dict[int, int] = {}  # streams that we ended, and where
         self.recovered = 0  # partitions so far
 
@@ -105,6 +108,7 @@ class Takeover:
             earlier = before.topics.get(topic_id)
             if earlier is topic:
                 continue
+            self._unsearched[topic_id] = None
             first = 0 if earlier is None else len(earlier.partitions)
             for number in range(first, len(topic.partitions)):
                 partition = topic.partitions[number]
@@ -140,12 +144,21 @@ class Takeover:
     def unled(self) -> list[PartitionKey]:
         """Partitions that this node should lead and that are neither served nor being recovered.
 
-        A state of the cluster without any is searched once.
+        A state of the cluster without any is searched once, and only the topics in which it
+        differs from earlier ones.
         """
         state = self._cluster.state
         if self._searched is state:
             return []
-        found = partitions_to_lead(state, self._writer.incarnation, self._led.partitions)
+        topics = [state.topics[key] for key in self._unsearched if key in state.topics]
+        own = self._writer.incarnation
+        found = partitions_to_lead(state, own, self._led.partitions, topics)
+        wanted = {topic_id for topic_id, _ in found}
+        self._unsearched = {
+            topic.topic_id: None
+            for topic in topics
+            if topic.topic_id in wanted or _has_unled(topic)
+        }
         if not found:
             self._searched = state
         return [row for row in found if row not in self._taking]
@@ -287,6 +300,10 @@ class Takeover:
         if current.leader == self._writer.incarnation and current.epoch == log.epoch:
             return None
         return FencedError(f"another process leads {log.name} now")
+
+
+def _has_unled(topic: Topic) -> bool:
+    return any(partition.leader == NO_LEADER for partition in topic.partitions)
 
 
 def _topic(state: ClusterState, name: str) -> Topic:

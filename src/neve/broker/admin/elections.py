@@ -49,7 +49,7 @@ class ElectionAdmin:
         None if it is led by that broker now.
         """
         state = self._node.cluster.state
-        targets = target_leaders(state)
+        targets = state.once(target_leaders)
         by_node = {row.node_id: row.incarnation for row in candidates(state)}
         outcomes: dict[NamedPartition, NeveError | None] = {}
         asked: dict[int, dict[PartitionKey, NamedPartition]] = {}

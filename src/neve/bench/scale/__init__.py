@@ -1,0 +1,1 @@
+"""How a cluster grows: throughput of real brokers, and a hundred simulated ones."""
