@@ -8,7 +8,6 @@ neither ends a loop nor delays other partitions.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
@@ -55,8 +54,6 @@ class BackgroundLoops:
         self._failures = Failures(_log)
         self._not_before: dict[str, float] = {}
         self._committed_end = -1
-        self._stream_check_due = asyncio.Event()
-        self._is_wal_unreachable = False
         node.on_end(on_fenced)
         node.led.on_lost.append(self._forget)
 
@@ -250,9 +247,8 @@ class BackgroundLoops:
             now = runtime.monotonic()
             # One broker looks for all that exchange positions.
             looks = not cluster.is_informed() or is_janitor(cluster.state, self._node.incarnation)
-            if is_behind or looks or self._is_wal_unreachable or now >= look_by:
+            if is_behind or looks or now >= look_by:
                 look_by = now + INFORMED_POLLS * self._poll_seconds
-                self._stream_check_due.set()
                 look = cluster.look if is_apart else self._look
                 await self._attempt("watching the cluster log", look)
 
@@ -273,16 +269,13 @@ class BackgroundLoops:
             try:
                 await self._check_incarnation()
             except WalStoreUnavailableError:
-                self._is_wal_unreachable = True
                 await ends.write()  # in case that store is gone for good
                 raise
-            self._is_wal_unreachable = False
             await ends.clear()
 
-        while self._node.ended is None:
-            await self._stream_check_due.wait()
-            self._stream_check_due.clear()
-            await self._attempt("watching the own stream", look)
+        await self._every(
+            self._poll_seconds, partial(self._attempt, "watching the own stream", look)
+        )
 
     async def _check_incarnation(self) -> None:
         """Find out whether this incarnation has ended, which ends the node."""

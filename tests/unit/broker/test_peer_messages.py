@@ -23,8 +23,10 @@ from neve.protocol.frames import RequestHeader, decode_response_header, request_
 from neve.protocol.messages import APIS
 from neve.protocol.peers import PEER_APIS
 from neve.protocol.peers.handshake import HANDSHAKE
+from neve.protocol.peers.notify import NOTIFY
 from neve.protocol.peers.ping import PING
 from neve.protocol.peers.probe import PROBE
+from neve.protocol.peers.pull import PULL
 from neve.protocol.peers.release import RELEASE
 from neve.settings import Settings
 from support.two_brokers import two_running_brokers
@@ -63,6 +65,8 @@ def requests(broker: Broker) -> dict[Any, Any]:
         PING: PING.Request(position=1_000_000, watches=True, hears=True),
         PROBE: PROBE.Request(suspect=broker.node.incarnation),
         RELEASE: RELEASE.Request(topics=[wanted]),
+        PULL: PULL.Request(topics=[PULL.Request.Topic(topic_id=topic.id_bytes, partitions=[0])]),
+        NOTIFY: NOTIFY.Request(end=1_000_000),
     }
 
 
@@ -113,9 +117,11 @@ async def unchanged(broker: Broker) -> AsyncIterator[None]:
         mock.patch.object(membership, "pinged") as pinged,
         mock.patch.object(membership, "refuses") as refuses,
         mock.patch.object(membership, "release") as release,
+        mock.patch.object(membership, "pull") as pull,
+        mock.patch.object(membership, "notified") as notified,
     ):
         yield
-    for method in (pinged, refuses, release):
+    for method in (pinged, refuses, release, pull, notified):
         assert not method.called
 
 
@@ -135,7 +141,8 @@ async def test_brokers_ping_probe_and_release() -> None:
     async with two_running_brokers() as (one, two):
         target = two.node.cluster.state.brokers[one.node.incarnation]
         for _ in range(3):
-            assert await two.peers.ping(target, 5) == one.node.cluster.view.position
+            answered = await two.peers.ping(target, 5)
+            assert answered.position == one.node.cluster.view.position
         assert not await two.peers.probe(target, target, 5)
         topic = two.node.cluster.state.topic("t")
         assert topic is not None

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
 from neve import runtime
-from neve.bench.scale.cluster import Size, SimulatedCluster, wait_until
+from neve.bench.scale.cluster import SimulatedCluster, Size, wait_until
 from neve.records.reference import Record, build_batch
 from neve.store.wrapper import Operation
 
@@ -113,9 +113,7 @@ async def _changes(cluster: SimulatedCluster) -> Figures:
     }
 
 
-async def _failover(
-    cluster: SimulatedCluster, name: str, end: Callable[[int], object]
-) -> Figures:
+async def _failover(cluster: SimulatedCluster, name: str, end: Callable[[int], object]) -> Figures:
     """End a broker with a record in the tail of each partition."""
     victim = min(cluster.brokers)
     await _write_everywhere(cluster, victim)

@@ -57,6 +57,8 @@ def tables_of(heading: str) -> dict[str, dict[str, object]]:
             name.strip(): "default" if "default" in kind else "required" for name, kind in cells
         }
         found[title] = {"tag": tag or None, "fields": fields}
+    for title, tag in re.findall(r"\*\*(\w+)\*\*, tag `([a-z-]+)`[^\n]*\. No fields\n", section):
+        found[title] = {"tag": tag, "fields": {}}
     return found
 
 

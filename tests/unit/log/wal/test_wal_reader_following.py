@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from neve.log.wal import reader as reader_module
 from neve.log.wal.directories import SLICE_BYTES, DirectoryCache
 from neve.log.wal.reader import TailObject, WalReader
 from support.scripted_store import ScriptedStore, first, in_simulation
@@ -162,13 +159,10 @@ async def test_a_tail_larger_than_what_is_kept_is_not_asked_for_again(store: Scr
 
 
 @in_simulation
-async def test_a_look_keeps_no_more_bytes_of_objects_than_a_bound(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(reader_module, "TAIL_DATA_BYTES_MAX", 1_000)
+async def test_a_look_keeps_no_more_bytes_of_objects_than_a_bound() -> None:
     store = ScriptedStore()
     await stream(store, 40)
-    reader = WalReader(store, INCARNATION)
+    reader = WalReader(store, INCARNATION, data_bytes_max=1_000)
     tail = await reader.tail()
     kept = [item.data for item in tail.objects if item.data is not None]
     assert 0 < sum(map(len, kept)) <= 1_000
