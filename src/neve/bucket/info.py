@@ -78,4 +78,4 @@ async def _info(layout: Layout, source: PartitionSource) -> PartitionInfo:
         return await layout.partition_info(source)
     except PARTITION_ERRORS as error:
         number = source.name.partition
-        return PartitionInfo(number, -1, -1, 0, 0, 0, (), -1, -1, 0, str(error))
+        return PartitionInfo(number, -1, -1, 0, 0, 0, (), -1, -1, 0, (), str(error))

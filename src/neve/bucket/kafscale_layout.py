@@ -90,6 +90,7 @@ class KafScaleLayout:
             leader=-1,
             epoch=-1,
             skipped=0,
+            open_losses=(),
             error=None if resolved.failure is None else str(resolved.failure),
         )
 

@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from neve.bucket.model import PartitionName, TopicInfo
 from neve.errors import NeveError
 from neve.log.manifest.records import Segment, Skip
+from neve.log.manifest.skips import OffsetRange
 from neve.log.tail import TailSlice
 
 
@@ -75,7 +76,11 @@ class Watcher(Protocol):
 
 
 class PartitionInfo(NamedTuple):
-    """One partition for display. `error` is set if it could not be fully resolved."""
+    """One partition for display. `error` is set if it could not be fully resolved.
+
+    `open_losses` are the offsets over which the log leaps because the end of a loss is not known.
+    `skipped` does not count them.
+    """
 
     partition: int
     start: int
@@ -87,6 +92,7 @@ class PartitionInfo(NamedTuple):
     leader: int
     epoch: int
     skipped: int
+    open_losses: tuple[OffsetRange, ...]
     error: str | None
 
 

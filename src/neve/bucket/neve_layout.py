@@ -19,6 +19,7 @@ from neve.errors import DamagedError, NeveError, UnsupportedError
 from neve.log.keys import manifest as manifest_keys
 from neve.log.manifest.manifest import Manifest
 from neve.log.manifest.records import Segment
+from neve.log.manifest.skips import known_losses, leaps
 from neve.log.tail import assemble
 from neve.log.wal.directories import DirectoryCache
 from neve.log.wal.reader import StreamTail, TailObject, WalReader
@@ -102,7 +103,8 @@ class NeveLayout:
             streams=tuple(part.incarnation for part in state.streams),
             leader=state.leader,
             epoch=state.epoch,
-            skipped=sum(skip.last - skip.first + 1 for skip in resolved.skips),
+            skipped=sum(skip.last - skip.first + 1 for skip in known_losses(resolved.skips)),
+            open_losses=tuple((skip.first, skip.last + 1) for skip in leaps(resolved.skips)),
             error=None if resolved.failure is None else str(resolved.failure),
         )
 

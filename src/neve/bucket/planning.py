@@ -50,7 +50,7 @@ class PartitionPlan:
 
     `start` and `end` are the log's bounds, `first` and `stop` the selection's within them. `lost`
     counts the selected offsets below the log's start. `skipped` are the selected offsets that were
-    given up, and `open_losses` the offsets from which on records were given up without a known end.
+    given up, and `open_losses` those of losses without a known end, over which the log leaps.
     Pruned segments and bytes are those of the whole partition that are not planned. If `failure` is
     set, `end` is the offset up to which the partition could be resolved.
     """
@@ -70,7 +70,7 @@ class PartitionPlan:
     lost: int = 0
     failure: NeveError | None = None
     skipped: tuple[OffsetRange, ...] = ()
-    open_losses: tuple[int, ...] = ()
+    open_losses: tuple[OffsetRange, ...] = ()
 
 
 async def plan_partitions(
@@ -130,7 +130,7 @@ async def _of(
         lost,
         resolved.failure,
         tuple(found.skipped),
-        tuple(skip.first for skip in resolved.skips if skip.last < skip.first),
+        tuple(found.open_losses),
     )
 
 

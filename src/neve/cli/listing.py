@@ -6,6 +6,7 @@ from typing import Any
 
 from neve.bucket.async_bucket import AsyncBucket, LayoutName
 from neve.bucket.info import BucketInfo
+from neve.bucket.layout import PartitionInfo
 from neve.cli import output
 from neve.settings import Settings
 
@@ -58,7 +59,7 @@ def print_info(url: str, info: BucketInfo) -> None:
                 output.human_bytes(row.segment_bytes),
                 output.human_bytes(row.tail_bytes),
                 ",".join(map(str, row.streams)) or "-",
-                row.skipped,
+                _skipped(row),
             )
             for topic in info.topics
             for row in topic.partitions
@@ -81,3 +82,12 @@ def print_info(url: str, info: BucketInfo) -> None:
             for stream in info.streams
         ],
     )
+
+
+def _skipped(row: PartitionInfo) -> str:
+    """Return how many offsets were given up, and over which the log leaps."""
+    leapt = [
+        f"from {first} on, end not known; the log continues at {end}"
+        for first, end in row.open_losses
+    ]
+    return "; ".join([str(row.skipped), *leapt])

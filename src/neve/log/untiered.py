@@ -16,7 +16,13 @@ from neve import runtime
 from neve.errors import DamagedError, LostRangeError, NotFoundError, UnavailableError
 from neve.log.cached_slice import CachedObject, CachedSlice, read_slice
 from neve.log.manifest.manifest import Manifest
-from neve.log.manifest.skips import OffsetRange, clipped_skips, is_skipped, without
+from neve.log.manifest.skips import (
+    OffsetRange,
+    clipped_skips,
+    crosses_leap,
+    is_skipped,
+    without,
+)
 from neve.log.segment import kfs
 from neve.log.wal.object import Slice
 from neve.records.batch import walk
@@ -158,11 +164,14 @@ class Untiered:
         raise UnavailableError(self._name, "its slices moved at each attempt to read them")
 
     def _oldest_rows(self, next_offset: int, target_bytes: int | None) -> list[CachedSlice]:
-        """Return the rows that hold the oldest batches, up to `target_bytes`, or all."""
+        """Return the rows that hold the oldest batches, up to `target_bytes`, or all.
+
+        With `target_bytes`, they end before a leap, so that a segment never spans one.
+        """
         size = 0
         rows: list[CachedSlice] = []
         for row in self._nearest_rows(next_offset):
-            if target_bytes is not None and size >= target_bytes:
+            if target_bytes is not None and (size >= target_bytes or self._leapt(rows, row)):
                 break
             if row.entry.last_offset >= next_offset and not self._is_skipped(row.entry):
                 rows.append(row)
@@ -179,6 +188,13 @@ class Untiered:
             return list(self.rows)
         end = self.rows[-1].entry.last_offset if self.rows else next_offset - 1
         return [row for row in recent if next_offset <= row.entry.last_offset <= end]
+
+    def _leapt(self, rows: list[CachedSlice], row: CachedSlice) -> bool:
+        """Return whether a leap lies between these rows and the next one."""
+        if not rows:
+            return False
+        behind = rows[-1].entry.last_offset + 1
+        return crosses_leap(self._manifest.state.skips, behind, row.entry.base_offset)
 
     def _is_skipped(self, entry: Slice) -> bool:
         skips = self._manifest.state.skips

@@ -184,12 +184,12 @@ class PartitionCheck:
             Finding(
                 severity=Severity.SKIPPED,
                 key=self._manifest.keys.prefix,
-                what=f"offsets {_given_up(skip)} of {self.place} were given up for lost "
+                what=f"{_given_up(skip, self.place)} given up for lost "
                 f"on {wall_from_ms(skip.at_ms):%Y-%m-%d %H:%M:%S} UTC: {skip.reason}",
                 place=self.place,
             )
             for skip in state.skips
-            if max(skip.first, skip.last) >= state.start
+            if skip.last >= state.start
         ]
 
     # -- segments and bundles ----------------------------------------------------------------
@@ -411,5 +411,10 @@ def partitions_of(context: VerifyContext, streams: Streams) -> list[PartitionChe
     ]
 
 
-def _given_up(skip: Skip) -> str:
-    return f"from {skip.first} on" if skip.last < skip.first else f"{skip.first} to {skip.last}"
+def _given_up(skip: Skip, place: PartitionRef) -> str:
+    if skip.end_known:
+        return f"offsets {skip.first} to {skip.last} of {place} were"
+    return (
+        f"records of {place} from offset {skip.first} on, end not known (the log continues at "
+        f"{skip.last + 1}), were"
+    )

@@ -129,17 +129,20 @@ class Runs(Stored, frozen=True, tag="runs"):
     replaced: tuple[str, ...] = ()
 
 
-class Skip(Stored, frozen=True, tag="skip"):
+class Skip(Stored, frozen=True, tag="skip", omit_defaults=True):
     """Offsets that an operator gave up for lost, so that readers can continue. Never removed.
 
-    If `last` is below `first`, records from `first` on were lost, and their end is not known: the
-    log continues at `first`.
+    If `end_known` is False, records from `first` on were lost, and nobody knows how many: the log
+    leaps over more offsets than can have been assigned, and continues after `last`. `wal_store` is
+    the id of the WAL store that was given up.
     """
 
     first: int
     last: int
     at_ms: int
     reason: str
+    end_known: bool = True
+    wal_store: str | None = None
 
 
 Change: TypeAlias = Add | Replace | Reindex | Start | Doom | Collected | Runs | Skip

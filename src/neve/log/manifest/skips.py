@@ -1,7 +1,8 @@
 """Arithmetic on offset ranges and skips.
 
 A skip is a range of offsets that an operator gave up for lost (`neve storage skip`). Readers pass
-over it, and nothing reports it as missing. All functions are pure.
+over it, and nothing reports it as missing. A leap is a skip of which the end of the loss is not
+known (`neve cluster abandon-wal`): its offsets are not counted. All functions are pure.
 """
 
 from __future__ import annotations
@@ -47,6 +48,21 @@ def clipped_skips(skips: Iterable[Skip], first: int, end: int) -> list[OffsetRan
         else:
             found.append((start, stop))
     return found
+
+
+def leaps(skips: Iterable[Skip]) -> tuple[Skip, ...]:
+    """Return the skips of which the end of the loss is not known."""
+    return tuple(skip for skip in skips if not skip.end_known)
+
+
+def known_losses(skips: Iterable[Skip]) -> tuple[Skip, ...]:
+    """Return the skips of which each offset counts as lost."""
+    return tuple(skip for skip in skips if skip.end_known)
+
+
+def crosses_leap(skips: Iterable[Skip], first: int, end: int) -> bool:
+    """Return whether a leap has an offset from `first` up to, not including, `end`."""
+    return any(skip.first < end and first <= skip.last for skip in leaps(skips))
 
 
 def clipped(ranges: Iterable[OffsetRange], first: int, end: int) -> list[OffsetRange]:

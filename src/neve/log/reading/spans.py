@@ -13,7 +13,13 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from neve.log.manifest.records import Segment, Skip
-from neve.log.manifest.skips import OffsetRange, clipped_skips, without
+from neve.log.manifest.skips import (
+    OffsetRange,
+    clipped_skips,
+    known_losses,
+    leaps,
+    without,
+)
 from neve.log.wal.object import Slice
 
 TIME_MIN, TIME_MAX = -(2**63), 2**63 - 1
@@ -94,11 +100,15 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """Spans in the order of their offsets, offsets that skips cover, and offsets nothing holds."""
+    """Spans in the order of their offsets, offsets that skips cover, and offsets nothing holds.
+
+    `open_losses` are the skipped offsets of losses without a known end, which are not in `skipped`.
+    """
 
     spans: tuple[Span, ...]
     skipped: tuple[OffsetRange, ...]
     missing: tuple[OffsetRange, ...]
+    open_losses: tuple[OffsetRange, ...] = ()
 
 
 def plan_spans(
@@ -115,10 +125,9 @@ def plan_spans(
     Segments and slices must ascend. A segment is preferred to a slice that holds the same offsets.
     Spans without a record in `times` are left out; their offsets are not missing.
     """
-    skipped = clipped_skips(skips, first, end)
     spans: list[Span] = []
     missing: list[OffsetRange] = []
-    for start, stop in without(first, end, skipped):
+    for start, stop in without(first, end, clipped_skips(skips, first, end)):
         next_offset = start
         for span in spans_within(start, stop, segments, slices):
             if span.end <= next_offset:
@@ -130,7 +139,9 @@ def plan_spans(
             next_offset = span.end
         if next_offset < stop:
             missing.append((next_offset, stop))
-    return ReadPlan(tuple(spans), tuple(skipped), tuple(missing))
+    skipped = clipped_skips(known_losses(skips), first, end)
+    open_losses = clipped_skips(leaps(skips), first, end)
+    return ReadPlan(tuple(spans), tuple(skipped), tuple(missing), tuple(open_losses))
 
 
 def spans_within(
