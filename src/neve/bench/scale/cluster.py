@@ -171,6 +171,11 @@ class SimulatedCluster:
         self.network.silent.add(incarnation)
         await self.kill(incarnation)
 
+    async def position(self) -> int:
+        """Return how many numbers the cluster log has."""
+        await self.log.refresh()
+        return self.log.view.position
+
     def leaders_served(self) -> Counter[int]:
         """How many partitions each broker serves."""
         return Counter({key: len(each.node.led.serving) for key, each in self.brokers.items()})
@@ -221,9 +226,7 @@ def initial_state(size: Size) -> ClusterState:
     for first in range(0, size.partitions, PARTITIONS_PER_TOPIC):
         count = min(PARTITIONS_PER_TOPIC, size.partitions - first)
         topic_id = f"{first + 1:032x}"
-        partitions = _partitions(
-            (first + number) % size.brokers + 1 for number in range(count)
-        )
+        partitions = _partitions((first + number) % size.brokers + 1 for number in range(count))
         topics[topic_id] = Topic(
             name=f"topic-{len(topics)}", topic_id=topic_id, at_ms=0, partitions=partitions
         )
@@ -234,9 +237,7 @@ def initial_state(size: Size) -> ClusterState:
 
 def _partitions(leaders: Iterable[int]) -> tuple[PartitionState, ...]:
     return tuple(
-        PartitionState(
-            leader=leader, epoch=0, streams=(StreamPart(epoch=0, incarnation=leader),)
-        )
+        PartitionState(leader=leader, epoch=0, streams=(StreamPart(epoch=0, incarnation=leader),))
         for leader in leaders
     )
 

@@ -32,9 +32,7 @@ class SharedStates:
             OrderedDict()
         )
 
-    def add_fold(
-        self, key: tuple[int, bytes], base: ClusterState, folded: ClusterState
-    ) -> None:
+    def add_fold(self, key: tuple[int, bytes], base: ClusterState, folded: ClusterState) -> None:
         self.folds[key] = base, folded
         while len(self.folds) > FOLDS_MAX:
             self.folds.popitem(last=False)
