@@ -61,6 +61,7 @@ bench: setup  ## measure everything, storage to tables (on a quiet machine, some
 	$(RUN)/neve bench broker
 	$(RUN)/neve bench backlog
 	$(RUN)/neve bench cluster
+	$(RUN)/neve bench scale
 	$(RUN)/neve bench spark
 	$(RUN)/neve bench lake
 

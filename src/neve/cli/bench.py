@@ -109,6 +109,35 @@ def cluster(
 
 
 @app.command
+def scale(
+    *,
+    json: JsonFlag = False,
+    brokers: Annotated[int | None, Parameter(help="Simulated brokers.")] = None,
+    partitions: Annotated[int | None, Parameter(help="Partitions of all of them.")] = None,
+    seconds: Annotated[float | None, Parameter(help="Duration of each real load.")] = None,
+    idle_seconds: Annotated[
+        float | None, Parameter(help="Simulated seconds without clients.")
+    ] = None,
+) -> int:
+    """Measure one to three brokers on this machine, and a large simulated cluster.
+
+    The simulated one has its bucket in memory, with the latencies of S3.
+    """
+    from neve.bench.scale import measure
+
+    default = measure.Plan()
+    plan = measure.Plan(
+        brokers=default.brokers if brokers is None else brokers,
+        partitions=default.partitions if partitions is None else partitions,
+        seconds=default.seconds if seconds is None else seconds,
+        idle_seconds=default.idle_seconds if idle_seconds is None else idle_seconds,
+    )
+    with output.progress("steps") as bar:
+        result = measure.run(plan, on_progress=bar.show)
+    return _shown(result, as_json=json)
+
+
+@app.command
 def spark(
     *,
     json: JsonFlag = False,

@@ -53,6 +53,7 @@ class Membership:
         self._tasks = runtime.Tasks(on_failure=_failed)
         self._followed = node.cluster.state
         self._follows = False
+        self._own_watchers: list[int] = []  # in the state that is followed
         self._expiring: set[int] = set()  # only for look-ups
         self._steps_due = asyncio.Event()
         self._beat_due = asyncio.Event()
@@ -206,15 +207,20 @@ class Membership:
         if (state is self._followed and self._follows) or own is None:
             return
         _report_members(self._followed, state)
+        same = self._follows and state.brokers is self._followed.brokers
         self._follows, self._followed = True, state
-        now = runtime.monotonic()
+        if not same:  # the fold keeps the brokers where it does not change them
+            self._follow_brokers(own, state)
+        self._beats.watch(self._own_watchers, cluster.view.position, runtime.monotonic())
+        self._beat_due.set()
+
+    def _follow_brokers(self, own: BrokerRegistration, state: ClusterState) -> None:
         brokers = state.brokers.values()
         watched = watched_by(own, brokers, self._watchers)
-        self._observer.watch(watched, now)
-        watchers = [row.incarnation for row in watchers_of(own, brokers, self._watchers)]
-        self._beats.watch(watchers, cluster.view.position, now)
-        self._positions.expect([*watchers, *(row.incarnation for row in watched if row.port)])
-        self._beat_due.set()
+        self._observer.watch(watched, runtime.monotonic())
+        self._own_watchers = [row.incarnation for row in watchers_of(own, brokers, self._watchers)]
+        live = (row.incarnation for row in watched if row.port)
+        self._positions.expect([*self._own_watchers, *live])
         self._link.forget({row.incarnation for row in brokers if row.live})
 
     def _announce(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,10 +19,11 @@ _PEER_BYTES = ("neve_peer_sent_bytes_total", "neve_peer_received_bytes_total")
 
 
 class Brokers:
-    """Three brokers in three racks, with settings as `name=value`. A context manager."""
+    """Brokers in racks of their own, with settings as `name=value`. A context manager."""
 
-    def __init__(self, store: str, *settings: str) -> None:
+    def __init__(self, store: str, *settings: str, nodes: Sequence[int] = NODES) -> None:
         self._store = store
+        self._nodes = nodes
         self._settings = settings
         self._stack = ExitStack()
         self._processes: dict[int, Process] = {}
@@ -31,7 +32,7 @@ class Brokers:
     def __enter__(self) -> Brokers:
         with ExitStack() as stack:
             stack.callback(self.__exit__)
-            for node in NODES:
+            for node in self._nodes:
                 self.start(node)
             stack.pop_all()
         return self
@@ -95,15 +96,14 @@ class Brokers:
 
     def peer_bytes(self) -> float:
         """Return what the brokers have sent each other so far, requests and responses."""
-        return sum(
-            process.counter(name) for process in self._processes.values() for name in _PEER_BYTES
-        )
+        return sum(map(self.total, _PEER_BYTES))
 
     def produced_bytes(self) -> float:
-        counters = (
-            process.counter("neve_produced_bytes_total") for process in self._processes.values()
-        )
-        return sum(counters)
+        return self.total("neve_produced_bytes_total")
+
+    def total(self, name: str) -> float:
+        """Return the sum of a metric without labels over all brokers."""
+        return sum(process.counter(name) for process in self._processes.values())
 
 
 class Topics:

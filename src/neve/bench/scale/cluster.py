@@ -171,6 +171,11 @@ class SimulatedCluster:
         self.network.silent.add(incarnation)
         await self.kill(incarnation)
 
+    async def position(self) -> int:
+        """Return how many numbers the cluster log has."""
+        await self.log.refresh()
+        return self.log.view.position
+
     def leaders_served(self) -> Counter[int]:
         """How many partitions each broker serves."""
         return Counter({key: len(each.node.led.serving) for key, each in self.brokers.items()})

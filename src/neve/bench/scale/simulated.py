@@ -5,7 +5,7 @@ Everything runs on the virtual clock, so the figures do not depend on the machin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
 from neve import runtime
@@ -34,6 +34,9 @@ DOLLARS: Mapping[Operation, float] = MappingProxyType(
     }
 )
 
+STEPS = ("start", "idle", "changes", "killed", "silent", "join")
+"""What `measure_changes` does, one after the other."""
+
 Figures = dict[str, float]
 Step = Callable[[str], None]
 
@@ -59,17 +62,18 @@ def measure_changes(
 
     async def measured() -> Figures:
         cluster = SimulatedCluster(size)
-        step("start")
+        step(STEPS[0])
         await cluster.start()
         await runtime.sleep(SETTLE_SECONDS)
         figures: Figures = {}
-        for name, part in (
-            ("idle", lambda: _idle(cluster, seconds)),
-            ("changes", lambda: _changes(cluster)),
-            ("killed", lambda: _failover(cluster, "killed", cluster.kill)),
-            ("silent", lambda: _failover(cluster, "silent", cluster.silence)),
-            ("join", lambda: _join(cluster)),
-        ):
+        parts: tuple[Callable[[], Awaitable[Figures]], ...] = (
+            lambda: _idle(cluster, seconds),
+            lambda: _changes(cluster),
+            lambda: _failover(cluster, "killed", cluster.kill),
+            lambda: _failover(cluster, "silent", cluster.silence),
+            lambda: _join(cluster),
+        )
+        for name, part in zip(STEPS[1:], parts, strict=True):
             step(name)
             figures |= await part()
         await cluster.close()
@@ -97,7 +101,7 @@ async def _idle(cluster: SimulatedCluster, seconds: float) -> Figures:
 
 async def _changes(cluster: SimulatedCluster) -> Figures:
     """Let several brokers change the cluster at once, each as often as it can."""
-    first = (await cluster.log.refresh(), cluster.log.view.position)[1]
+    first = await cluster.position()
     ends_at = runtime.monotonic() + PROPOSE_SECONDS
 
     async def propose(incarnation: int) -> None:
@@ -107,28 +111,27 @@ async def _changes(cluster: SimulatedCluster) -> Figures:
 
     began = runtime.monotonic()
     await runtime.gather(*(propose(each) for each in sorted(cluster.brokers)[:PROPOSERS]))
-    await cluster.log.refresh()
-    return {
-        "log.changes": (cluster.log.view.position - first) / (runtime.monotonic() - began),
-    }
+    changes = await cluster.position() - first
+    return {"log.changes": changes / (runtime.monotonic() - began)}
 
 
-async def _failover(cluster: SimulatedCluster, name: str, end: Callable[[int], object]) -> Figures:
+async def _failover(
+    cluster: SimulatedCluster, name: str, end: Callable[[int], Awaitable[None]]
+) -> Figures:
     """End a broker with a record in the tail of each partition."""
     victim = min(cluster.brokers)
     await _write_everywhere(cluster, victim)
-    first = (await cluster.log.refresh(), cluster.log.view.position)[1]
+    first = await cluster.position()
     began = runtime.monotonic()
-    await end(victim)  # type: ignore[misc]
+    await end(victim)
     await wait_until("every partition is served", cluster.is_all_served)
     served = runtime.monotonic() - began
     await wait_until("the load is balanced", cluster.is_balanced)
     balanced = runtime.monotonic() - began
-    await cluster.log.refresh()
     return {
         f"failover.{name}": served,
         f"failover.{name}.balanced": balanced,
-        f"failover.{name}.records": float(cluster.log.view.position - first),
+        f"failover.{name}.records": float(await cluster.position() - first),
     }
 
 
@@ -142,7 +145,7 @@ async def _write_everywhere(cluster: SimulatedCluster, incarnation: int) -> None
 
 
 async def _join(cluster: SimulatedCluster) -> Figures:
-    first = (await cluster.log.refresh(), cluster.log.view.position)[1]
+    first = await cluster.position()
     began = runtime.monotonic()
     joined = await cluster.join(cluster.size.brokers + 1)
     share = cluster.size.partitions // len(cluster.brokers)
@@ -151,8 +154,7 @@ async def _join(cluster: SimulatedCluster) -> Figures:
     )
     serves = runtime.monotonic() - began
     await wait_until("the load is balanced", cluster.is_balanced)
-    await cluster.log.refresh()
     return {
         "join.seconds": serves,
-        "join.records": float(cluster.log.view.position - first),
+        "join.records": float(await cluster.position() - first),
     }
