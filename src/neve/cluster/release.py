@@ -18,7 +18,7 @@ from neve.cluster.log import ClusterLog
 from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.records import Handover, Release
 from neve.cluster.state import ClusterState, PartitionKey, is_live
-from neve.errors import NeveError, UnavailableError
+from neve.errors import NeveError
 from neve.log.wal.writer import WalWriter
 from neve.serving.logs import event
 
@@ -102,7 +102,7 @@ class PartitionReleases:
         while self._writer.ended is None:
             try:
                 await self._cluster.propose(derive)
-            except UnavailableError:
+            except NeveError:  # whatever it is: an attempt before it may still land
                 is_open = True
                 await backoff.pause()
             else:
