@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -21,14 +22,18 @@ from neve.errors import (
     FencedError,
     NeveError,
     NotFoundError,
+    StoreError,
     UnavailableError,
     UnsupportedError,
 )
 from neve.log.keys import cluster_log
 from neve.log.series import Series, View
 from neve.log.wal.stores import places_of
+from neve.serving.logs import event
 from neve.settings import ClusterSettings
 from neve.store.port import Store
+
+_log = logging.getLogger(__name__)
 
 CHECKPOINT_NUMBERS = 256
 WHOLE_READ_SECONDS = 300.0
@@ -210,8 +215,12 @@ class ClusterLogView:
             self.on_won()
             self._note_due_checkpoint(outcome.number, *proposed[0])
         # The change is decided even if the checkpoint fails; the next proposal retries it.
-        with contextlib.suppress(UnavailableError, ConflictError):
+        try:
             await self._write_due_checkpoint()
+        except (UnavailableError, ConflictError):
+            pass
+        except StoreError as error:  # somebody has to see to it
+            event(_log, logging.WARNING, "cluster log checkpoint failed", error=str(error))
         return outcome.number
 
     def _note_due_checkpoint(

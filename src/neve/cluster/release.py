@@ -19,7 +19,7 @@ from neve.cluster.log import ClusterLog
 from neve.cluster.partition_leader import PartitionLeader
 from neve.cluster.records import Handover, Release
 from neve.cluster.state import ClusterState, PartitionKey, is_live
-from neve.errors import NeveError, UnavailableError
+from neve.errors import NeveError
 from neve.log.wal.writer import WalWriter
 from neve.serving.logs import event
 
@@ -123,7 +123,7 @@ class PartitionReleases:
             is_open, self._is_open = self._is_open, True
             try:
                 await self._cluster.propose(derive)
-            except UnavailableError:
+            except NeveError:  # whatever it is: an attempt before it may still land
                 await backoff.pause()
             else:
                 self._is_open = False

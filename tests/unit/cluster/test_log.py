@@ -20,8 +20,10 @@ from neve.cluster.topic_rules import PARTITIONS_MAX
 from neve.errors import (
     ConflictError,
     DamagedError,
+    DeniedError,
     FencedError,
     InvalidError,
+    StoreFailedError,
     UnavailableError,
     UnsupportedError,
 )
@@ -428,15 +430,16 @@ async def test_one_process_writes_a_checkpoint_and_no_other_looks_for_it(
         assert log.state == logs[0].state == await fresh(store)
 
 
+@pytest.mark.parametrize("failure", [UnavailableError, DeniedError, StoreFailedError])
 @in_simulation
 async def test_a_checkpoint_that_nobody_wrote_is_made_up_for_by_the_next(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, failure: type[Exception]
 ) -> None:
-    """The process that won the last number died."""
+    """The process that won the last number could not write it, and died."""
     monkeypatch.setattr(module, "CHECKPOINT_NUMBERS", 8)
     store = ScriptedStore()
     log, other = await cluster(store), ClusterLog(store)
-    store.when("create", KEYS.checkpoint(8), refuse(UnavailableError), times=None)
+    store.when("create", KEYS.checkpoint(8), refuse(failure), times=None)
     await grow(log, 6)
     assert store.asked("create", KEYS.checkpoint(8)) == 1
     await other.refresh()
