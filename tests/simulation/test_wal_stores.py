@@ -7,10 +7,11 @@ import dataclasses
 import pytest
 
 from neve import runtime
-from neve.bucket.abandon import PartitionLoss, abandon_wal, plan_abandonment
+from neve.bucket.abandon import OFFSETS_LEAPT, PartitionLoss, abandon_wal, plan_abandonment
 from neve.bucket.async_bucket import AsyncBucket
 from neve.bucket.verify import Options, verify
-from neve.bucket.verify.findings import Severity
+from neve.bucket.verify.context import manifest_of
+from neve.bucket.verify.findings import PartitionRef, Severity
 from neve.cluster.log import ClusterLog
 from neve.errors import InvalidError
 from neve.log.wal.reader import WalReader
@@ -218,7 +219,7 @@ def test_what_a_lost_wal_store_held_is_listed_and_given_up() -> None:
         assert dataclasses.replace(done, done=False) == planned
         await scene.until_served(mine)
         topic = await scene.topic()
-        for number, start in ((tiered, 4), (untiered, 0)):
+        for number, start in ((tiered, 4 + OFFSETS_LEAPT), (untiered, OFFSETS_LEAPT)):
             assert topic.partitions[number].epoch > epochs[number]
             code, offset = await scene.produce(number, "new")
             assert (code, offset) == (ErrorCode.NONE, start)
@@ -227,8 +228,9 @@ def test_what_a_lost_wal_store_held_is_listed_and_given_up() -> None:
             for number in range(PARTITIONS)
             if number not in mine
         }
-        expected[tiered] = dict(enumerate([*scene.acknowledged[tiered][:4], "new"]))
-        expected[untiered] = {0: "new"}
+        expected[tiered] = dict(enumerate(scene.acknowledged[tiered][:4]))
+        expected[tiered][4 + OFFSETS_LEAPT] = "new"
+        expected[untiered] = {OFFSETS_LEAPT: "new"}
         for number, values in expected.items():
             assert await scene.values(number) == values
         await check_readers(scene, expected, lost=0)
@@ -300,6 +302,107 @@ def test_a_leader_that_has_to_recover_does_not_assign_given_up_offsets_again() -
         assert await scene.fetch(number, 0) == (ErrorCode.NONE, {4: "after"})
         assert await tier(scene, number) == 5
         assert await scene.fetch(number, 0) == (ErrorCode.NONE, {4: "after"})
+
+    play(story)
+
+
+def test_what_a_consumer_has_seen_does_not_change_where_the_end_is_not_known() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.fill(4)
+        number, *_ = await scene.led_by(1)
+        assert await tier(scene, number) == 4
+        for at in range(4, 7):
+            assert await scene.produce(number, f"seen-{at}") == (ErrorCode.NONE, at)
+        seen = await scene.values(number)
+        assert sorted(seen) == list(range(7))
+        scene.destroy(1)
+        scene.kill(1)
+        await scene.until(lambda: 1 not in scene.cluster.running)
+        await runtime.sleep(30)
+        planned = await plan_abandonment(scene.store, "r1")
+        # A run that is interrupted before the cluster log has it is repeated.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(ClusterLog, "abandon_wal", _interrupted)
+            with pytest.raises(InterruptedError):
+                await abandon_wal(scene.store, "r1", accept_loss=True)
+        assert await plan_abandonment(scene.store, "r1") == planned
+        done = await abandon_wal(scene.store, "r1", accept_loss=True)
+        assert dataclasses.replace(done, done=False) == planned
+        await scene.until_served([number])
+        behind = 4 + OFFSETS_LEAPT
+        assert await scene.latest(number) == (ErrorCode.NONE, behind)
+        # The consumer goes on where it was, and waits.
+        assert await scene.fetch(number, 7) == (ErrorCode.NONE, {})
+        written = {}
+        for at in range(5):
+            code, offset = await scene.produce(number, f"new-{at}")
+            assert (code, offset) == (ErrorCode.NONE, behind + at)
+            written[offset] = f"new-{at}"
+        assert await scene.fetch(number, 7) == (ErrorCode.NONE, written)
+        found = await scene.values(number)
+        assert all(found.get(offset, value) == value for offset, value in seen.items())
+        assert {key: value for key, value in found.items() if key >= 4} == written
+        # Of segments too, of which none spans the leap.
+        assert await tier(scene, number) == behind + 5
+        assert await scene.fetch(number, 5) == (ErrorCode.NONE, written)
+
+    play(story)
+
+
+async def _interrupted(*_: object) -> None:
+    raise InterruptedError
+
+
+def test_the_end_is_known_from_a_later_leader_that_has_written_nothing() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.fill(4)
+        number, *_ = mine = await scene.led_by(1)
+        scene.kill(1)
+        await scene.until(lambda: 1 not in scene.cluster.running)
+        await scene.until_served(mine)
+        await runtime.sleep(5)
+        scene.destroy(1)
+        planned = await plan_abandonment(scene.store, "r1")
+        losses = {loss.partition: loss for loss in planned.losses}
+        assert losses == {at: PartitionLoss(TOPIC, at, ((0, 4),), None) for at in mine}
+        await abandon_wal(scene.store, "r1", accept_loss=True)
+        # Its leader has served all along, and goes on above what was lost.
+        assert await scene.produce(number, "after") == (ErrorCode.NONE, 4)
+        await runtime.sleep(10)
+        assert await scene.values(number) == {4: "after"}
+        assert not [key for key in scene.cluster.bucket.keys if key.startswith("meta/stream-ends")]
+
+    play(story)
+
+
+def test_a_segment_ends_before_a_leap() -> None:
+    async def story(scene: Scene) -> None:
+        await scene.fill(4)
+        number, *_ = await scene.led_by(2)
+        cluster = ClusterLog(scene.store)
+        await cluster.refresh()
+        await cluster.set_draining(2, draining=True)
+        await scene.until(lambda: not scene.broker(2).node.led.partitions)
+        await scene.until_served([number])
+        leader = 1 if number in await scene.led_by(1) else 3
+        assert await scene.produce(number, "lost") == (ErrorCode.NONE, 4)
+        scene.destroy(leader)
+        scene.kill(leader)
+        await runtime.sleep(30)
+        await abandon_wal(scene.store, f"r{leader}", accept_loss=True)
+        await scene.until_served([number])
+        behind = 4 + OFFSETS_LEAPT
+        assert await scene.produce(number, "new") == (ErrorCode.NONE, behind)
+        assert await tier(scene, number) == 4
+        assert await tier(scene, number) == behind + 1
+        expected = dict(enumerate(scene.acknowledged[number][:4])) | {behind: "new"}
+        assert await scene.values(number) == expected
+        topic = await scene.topic()
+        place = PartitionRef(TOPIC, topic.topic_id, number)
+        manifest = manifest_of(scene.store, place)
+        await manifest.refresh()
+        rows = [(row.base, row.last) for row in await manifest.segments()]
+        assert rows == [(0, 3), (behind, behind)]
 
     play(story)
 

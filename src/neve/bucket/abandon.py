@@ -254,9 +254,7 @@ class _Note(NamedTuple):
     is_end: bool
 
 
-def _noted(
-    partition: PartitionId, parts: Sequence[StreamPart], known: StreamsLeft
-) -> list[_Note]:
+def _noted(partition: PartitionId, parts: Sequence[StreamPart], known: StreamsLeft) -> list[_Note]:
     """Return what the leaders of a partition have noted in the bucket."""
     found: list[_Note] = []
     for part in parts:
@@ -307,9 +305,7 @@ async def _record(store: Store, state: ClusterState, loss: PartitionLoss, ref: W
         await manifest_of(store, place).change(make)
 
 
-def skips_of(
-    loss: PartitionLoss, now: ManifestState, ref: WalStoreRef, at_ms: int
-) -> list[Skip]:
+def skips_of(loss: PartitionLoss, now: ManifestState, ref: WalStoreRef, at_ms: int) -> list[Skip]:
     """Return the skips that record a loss and are not in the manifest yet. Pure."""
     reason = f"WAL store {ref.name!r} ({ref.url}) was abandoned"
     first_left = max(now.next, now.start)  # what was tiered meanwhile is not lost
@@ -324,7 +320,5 @@ def skips_of(
     if loss.open_from is not None and not recorded:
         first = max(loss.open_from, first_left)
         last = first + OFFSETS_LEAPT - 1
-        fresh.append(
-            Skip(first, last, at_ms, reason, end_known=False, wal_store=ref.store_id)
-        )
+        fresh.append(Skip(first, last, at_ms, reason, end_known=False, wal_store=ref.store_id))
     return fresh

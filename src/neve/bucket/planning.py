@@ -25,7 +25,7 @@ from neve.bucket.model import (
 )
 from neve.errors import NeveError
 from neve.log.manifest.records import Segment
-from neve.log.manifest.skips import OffsetRange
+from neve.log.manifest.skips import OffsetRange, clipped
 from neve.log.reading.spans import TIME_MAX, TIME_MIN, Span, plan_spans
 
 
@@ -71,6 +71,12 @@ class PartitionPlan:
     failure: NeveError | None = None
     skipped: tuple[OffsetRange, ...] = ()
     open_losses: tuple[OffsetRange, ...] = ()
+
+
+def offsets_left(plan: PartitionPlan, reached: int) -> int:
+    """Return how many offsets a reader at `reached` has yet to read, without those of leaps."""
+    leapt = clipped(plan.open_losses, reached, plan.stop)
+    return plan.stop - reached - sum(end - first for first, end in leapt)
 
 
 async def plan_partitions(

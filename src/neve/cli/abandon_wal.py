@@ -40,7 +40,10 @@ async def abandon(
 
 
 def document(found: Abandonment) -> dict[str, Any]:
-    """Return what is lost, for JSON. `end` is null where the end of the loss is not known."""
+    """Return what is lost, for JSON.
+
+    `end` is null where the end of the loss is not known; the log continues at `continues_at` then.
+    """
     return {
         "store_name": found.store.name,
         "store_url": found.store.url,
@@ -53,12 +56,18 @@ def document(found: Abandonment) -> dict[str, Any]:
                 "partition": loss.partition,
                 "lost": [
                     *({"first": first, "end": end} for first, end in loss.ranges),
-                    *([] if loss.open_from is None else [{"first": loss.open_from, "end": None}]),
+                    *_open_loss(loss),
                 ],
             }
             for loss in found.losses
         ],
     }
+
+
+def _open_loss(loss: PartitionLoss) -> list[dict[str, int | None]]:
+    if loss.open_from is None:
+        return []
+    return [{"first": loss.open_from, "end": None, "continues_at": loss.continues_at}]
 
 
 def print_abandonment(found: Abandonment) -> None:
@@ -82,5 +91,8 @@ def print_abandonment(found: Abandonment) -> None:
 def _lost(loss: PartitionLoss) -> str:
     rows = [f"offsets {first} to {end - 1}" for first, end in loss.ranges]
     if loss.open_from is not None:
-        rows.append(f"from offset {loss.open_from} on; the end is not known")
+        rows.append(
+            f"from offset {loss.open_from} on, end not known; the log continues at "
+            f"{loss.continues_at}"
+        )
     return ", ".join(rows) or "nothing"

@@ -54,6 +54,9 @@ class BackgroundLoops:
         self._failures = Failures(_log)
         self._not_before: dict[str, float] = {}
         self._committed_end = -1
+        self._ends = OwnStreamEnds(
+            node.store, node.incarnation, node.cluster, node.led, node.queues
+        )
         node.on_end(on_fenced)
         node.led.on_lost.append(self._forget)
 
@@ -201,6 +204,8 @@ class BackgroundLoops:
             if node.maintenance.has_lost_records():
                 give_up = node.maintenance.give_up_lost_records
                 await self._attempt("giving up lost records", give_up)
+            if self._ends.is_due():
+                await self._attempt("noting where partitions began", self._ends.update)
             wanted = [row for row in node.takeover.unled() if not self._is_put_off(_LEADING % row)]
             if wanted:  # a slow take-over does not delay the next one
                 self._begin(self._lead_unled(wanted), "maintenance-lead-partitions")
@@ -263,7 +268,7 @@ class BackgroundLoops:
 
     async def _watch_stream(self) -> None:
         """Watch our stream where its store may be unreachable while the cluster log is not."""
-        ends = OwnStreamEnds(self._node.store, self._node.incarnation, self._node.led)
+        ends = self._ends
 
         async def look() -> None:
             try:

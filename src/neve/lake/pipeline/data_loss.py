@@ -17,7 +17,7 @@ PARTITIONS_SHOWN = 10
 
 @dataclass(frozen=True)
 class Loss:
-    """The number of lost offsets, and a description."""
+    """The number of offsets that are known to be lost, and a description of all that is lost."""
 
     offsets: int = 0
     text: str = ""
@@ -41,8 +41,9 @@ def loss_of(plans: Sequence[PartitionPlan], new: Progress, table: str) -> Loss:
     The loss of a partition that cannot be read is reported by the commit that advances it.
     """
     removed, given_up = _removed(plans, new, table), _given_up(plans, new, table)
-    text = "; ".join(loss.text for loss in (removed, given_up) if loss.offsets)
-    return Loss(removed.offsets + given_up.offsets, text)
+    losses = (removed, given_up, _leapt(plans, new, table))
+    text = "; ".join(loss.text for loss in losses if loss.text)
+    return Loss(sum(loss.offsets for loss in losses), text)
 
 
 def _given_up(plans: Sequence[PartitionPlan], new: Progress, table: str) -> Loss:
@@ -65,6 +66,32 @@ def _given_up(plans: Sequence[PartitionPlan], new: Progress, table: str) -> Loss
         f"{rows[0][0].topic}: {offsets} offsets were given up for lost (`neve storage skip` or "
         f"`neve cluster abandon-wal`) before they were read into {table}, which lacks them "
         f"permanently: {which}",
+    )
+
+
+def _leapt(plans: Sequence[PartitionPlan], new: Progress, table: str) -> Loss:
+    """Return the losses without a known end. Their offsets are not counted."""
+    rows = [
+        (plan, first, end)
+        for plan in plans
+        if (reached := offset_of(new, plan.topic_id, plan.partition)) is not None
+        for first, end in plan.open_losses
+        if first < reached
+    ]
+    if not rows:
+        return NOTHING_LOST
+    which = _joined(
+        [
+            f"from offset {first} of partition {plan.partition} on, end not known; the log "
+            f"continues at {end}"
+            for plan, first, end in rows
+        ],
+        "partitions",
+    )
+    return Loss(
+        0,
+        f"{rows[0][0].topic}: records were lost with their WAL store (`neve cluster abandon-wal`) "
+        f"before they were read into {table}, which lacks them permanently: {which}",
     )
 
 

@@ -16,6 +16,7 @@ from pyiceberg.table import Table
 
 from neve import runtime
 from neve.bucket.model import PARTITION_ERRORS
+from neve.bucket.planning import offsets_left
 from neve.bucket.sync_bucket import Bucket
 from neve.errors import NeveError
 from neve.lake.pipeline.config import PipelineConfig, PipelineTopic
@@ -35,10 +36,12 @@ class PartitionStatus:
     end: int | None
     next: int = 0
     """The first offset to be read; offsets that retention removed are not lag."""
+    leapt: int = 0
+    """How many offsets from there on are part of a leap: they are not lag either."""
 
     @property
     def lag(self) -> int | None:
-        return None if self.end is None else max(0, self.end - self.next)
+        return None if self.end is None else max(0, self.end - self.next - self.leapt)
 
 
 @dataclass(frozen=True)
@@ -156,6 +159,7 @@ def _with_topic(
             offsets.get(plan.partition),
             plan.end if plan.failure is None else None,
             plan.first,
+            plan.stop - plan.first - offsets_left(plan, plan.first),
         )
         for plan in plans
     )

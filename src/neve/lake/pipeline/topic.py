@@ -27,9 +27,9 @@ from neve.bucket.model import (
     TopicReplacedError,
     raise_failures,
 )
-from neve.bucket.planning import PartitionPlan
+from neve.bucket.planning import PartitionPlan, offsets_left
 from neve.bucket.sync_bucket import Bucket
-from neve.errors import DamagedError, InvalidError, LostRangeError, UnavailableError
+from neve.errors import DamagedError, InvalidError, UnavailableError
 from neve.lake.pipeline.config import PipelineTopic
 from neve.lake.pipeline.data_loss import NOTHING_LOST, Loss, loss_of, with_all_lost
 from neve.lake.pipeline.micro_batches import (
@@ -86,7 +86,7 @@ class Step:
     @property
     def complaints(self) -> tuple[str, ...]:
         """Return all failures and losses."""
-        return (*self.failures, self.lost.text) if self.lost.offsets else self.failures
+        return (*self.failures, self.lost.text) if self.lost.text else self.failures
 
 
 class TopicPipeline:
@@ -302,7 +302,7 @@ class TopicPipeline:
             found.new,
             letters=self._letters,
             letter_files=found.letter_files,
-            properties=loss_property(lost.text) if lost.offsets else None,
+            properties=loss_property(lost.text) if lost.text else None,
         )
 
 
@@ -310,7 +310,7 @@ def _left(plans: Sequence[PartitionPlan], found: BatchResult) -> int | None:
     """Return how many offsets are still to be read; None if a partition is unreadable."""
     if any(plan.failure is not None for plan in plans):
         return None
-    return sum(plan.stop - found.reached(plan) for plan in plans)
+    return sum(offsets_left(plan, found.reached(plan)) for plan in plans)
 
 
 def _not_behind(plan: PartitionPlan, offsets: Mapping[int, int]) -> PartitionPlan:
@@ -318,14 +318,6 @@ def _not_behind(plan: PartitionPlan, offsets: Mapping[int, int]) -> PartitionPla
     reached = offsets.get(plan.partition, 0)
     if plan.failure is not None or reached <= plan.end:
         return plan
-    given_up = [first for first in plan.open_losses if first < reached]
-    if given_up:
-        reason = (
-            f"{plan.topic}-{plan.partition}: records from offset {given_up[-1]} on were lost with "
-            f"their WAL store, and the table has offsets up to {reached}, some of which the log "
-            "assigns again: rebuild the table with `neve lake rebuild`"
-        )
-        return replace(plan, failure=LostRangeError(reason))
     reason = (
         f"it ends at offset {plan.end}, and the table has it up to {reached}: committed records "
         "are missing from the bucket, or the bucket was restored to an older state"
