@@ -59,7 +59,7 @@ def test_an_end_that_was_noted_is_known_and_a_begin_is_only_a_bound() -> None:
 
 def test_a_later_leader_that_noted_its_begin_shows_the_end() -> None:
     known = left({7}, s8=StreamNotes(note(1, 9), {}))
-    known = known._replace(tails={8: StreamTail(8, 0, (), {})})
+    known = known._replace(tails={8: StreamTail(8, 0, 0, sealed=False, objects=())})
     parts = [part(0, 7), part(1, 8)]
     found = loss_of_partition(PLACE, parts, known, ManifestState(next=5), "one")
     assert found == PartitionLoss("t", 0, ((5, 9),), None)

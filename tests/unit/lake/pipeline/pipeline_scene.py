@@ -12,6 +12,7 @@ from neve import runtime
 from neve.lake.pipeline.config import PipelineConfig, parse_config
 from neve.lake.pipeline.runner import Pipeline
 from neve.lake.tables import catalog_of
+from neve.log.manifest.records import Skip
 from neve.records import reference
 from neve.records.reference import build_batch
 from support import bucket_samples as samples
@@ -92,6 +93,16 @@ class Scene:
     def forget(self, topic: str, partition: int, before: int) -> None:
         """What retention does: records below this offset are gone."""
         self._runner.run(self._writer.node.leader(topic, partition).move_start(before))
+
+    def leap(self, topic: str, partition: int, first: int, end: int) -> None:
+        """What giving a WAL store up does: records are lost from here on, and the log leaps."""
+        self._runner.run(self._leap(topic, partition, Skip(first, end - 1, 1, "", end_known=False)))
+
+    async def _leap(self, topic: str, partition: int, skip: Skip) -> None:
+        await self._writer.node.leader(topic, partition).log.manifest.change(lambda _: [skip])
+        await self._writer.close()
+        self._writer = await samples.Writer.start(self.url)
+        await self._writer.node.takeover.lead()
 
     def widen(self, topic: str, partitions: int) -> None:
         """Give a topic more partitions."""

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
+from neve.bucket.abandon import OFFSETS_LEAPT
 from neve.bucket.planning import PartitionPlan
 from neve.bucket.sync_bucket import Bucket
 from neve.cli import lake_run as cli
 from neve.cli import main
-from neve.errors import DamagedError, LostRangeError
+from neve.errors import DamagedError
 from neve.lake.pipeline import topic as topic_module
 from neve.lake.pipeline.data_loss import PARTITIONS_SHOWN, loss_of
 from neve.lake.pipeline.http_pages import PipelinePages
@@ -262,12 +263,32 @@ def test_offsets_that_were_given_up_are_lost_once_they_are_passed() -> None:
     assert "3 to 3 of partition 0" in both.text
 
 
-def test_records_whose_offsets_are_assigned_again_are_a_loss_and_no_damage() -> None:
-    cut = replace(plan(0, 0, 0), end=10, open_losses=(8,))
-    assert topic_module._not_behind(cut, {0: 10}).failure is None
-    failure = topic_module._not_behind(cut, {0: 12}).failure
-    assert isinstance(failure, LostRangeError)
-    assert "records from offset 8 on were lost with their WAL store" in str(failure)
-    # A table that had read less than that has lost nothing, and waits for damage to be found.
-    behind = topic_module._not_behind(replace(cut, open_losses=(12,)), {0: 12}).failure
-    assert isinstance(behind, DamagedError)
+def test_a_loss_without_a_known_end_is_reported_and_not_counted() -> None:
+    leapt = replace(plan(0, 0, 0), skipped=((3, 6),), open_losses=((6, 2**32),))
+    assert "end not known" not in loss_of([leapt], at(p0=6), "lake.t").text
+    found = loss_of([leapt], at(p0=2**32), "lake.t")
+    assert found.offsets == 3
+    assert found.text.endswith(
+        "; t: records were lost with their WAL store (`neve cluster abandon-wal`) before they were "
+        "read into lake.t, which lacks them permanently: from offset 6 of partition 0 on, end not "
+        "known; the log continues at 4294967296"
+    )
+
+
+def test_a_table_that_had_read_further_reports_the_leap_and_misses_nothing(begun: Scene) -> None:
+    # The table has offsets 0 to 4; the log leaps from 3 on, and nobody knows that it had 3 and 4.
+    behind = 3 + OFFSETS_LEAPT
+    begun.leap("t", 0, 3, behind)
+    said = f"from offset 5 of partition 0 on, end not known; the log continues at {behind}"
+    with begun.pipeline({"topic": "t"}) as pipeline:
+        assert not pipeline.run_once()
+        (report,) = pipeline.reports
+        (failure,) = report.failures
+        assert failure.endswith(said)
+        assert (report.lost, report.rows, report.left) == (0, 0, 0)
+        begun.produce("t", [b"new"] * 4)
+        assert pipeline.run_once(), report.failures
+    assert held(begun) == [*((0, at) for at in range(5)), *((0, behind + at) for at in range(4))]
+    found = status(begun)
+    assert found.loss.endswith(said)
+    assert found.lag_records == 0
