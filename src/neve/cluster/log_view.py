@@ -219,7 +219,7 @@ class ClusterLogView:
             await self._write_due_checkpoint()
         except (UnavailableError, ConflictError):
             pass
-        except StoreError as error:  # somebody has to see to it
+        except StoreError as error:  # an operator has to help
             event(_log, logging.WARNING, "cluster log checkpoint failed", error=str(error))
         return outcome.number
 
