@@ -269,7 +269,7 @@ def _noted(partition: PartitionId, parts: Sequence[StreamPart], known: StreamsLe
 def _is_open(
     partition: PartitionId, parts: Sequence[StreamPart], known: StreamsLeft, written: list[int]
 ) -> bool:
-    """Return whether nobody knows the end of what a partition loses.
+    """Return whether the end of what a partition loses is not known.
 
     `written` are the epochs of the slices that can be read.
     """

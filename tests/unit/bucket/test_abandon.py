@@ -78,6 +78,9 @@ def test_a_run_that_was_interrupted_lists_the_same_and_leaps_once() -> None:
     assert loss(known, after) == planned
     assert skips_of(planned, after, REF, at_ms=2) == []
     assert past_skips(after.skips, 5) == planned.continues_at == 9 + OFFSETS_LEAPT
+    # Nor does it change what was recorded if the end becomes known in between.
+    ended = left({7}, s7=StreamNotes(note(0, 9), note(0, 12)))
+    assert loss(ended, after) == planned
     # The next store that is lost is another loss, behind the first leap.
     second = loss(left({7}), after, "two")
     assert second == PartitionLoss("t", 0, (), 9 + OFFSETS_LEAPT)

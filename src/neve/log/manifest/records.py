@@ -132,7 +132,7 @@ class Runs(Stored, frozen=True, tag="runs"):
 class Skip(Stored, frozen=True, tag="skip", omit_defaults=True):
     """Offsets that an operator gave up for lost, so that readers can continue. Never removed.
 
-    If `end_known` is False, records from `first` on were lost, and nobody knows how many: the log
+    If `end_known` is False, records from `first` on were lost, and how many is not known: the log
     leaps over more offsets than can have been assigned, and continues after `last`. `wal_store` is
     the id of the WAL store that was given up.
     """
