@@ -162,19 +162,6 @@ def test_only_topics_that_have_changed_are_searched(monkeypatch: pytest.MonkeyPa
     in_cluster(scenario)
 
 
-def test_a_partition_without_a_leader_is_searched_until_it_has_one() -> None:
-    """The same partition may be another broker's to lead as soon as brokers change."""
-
-    async def scenario(cluster: SimulatedCluster) -> None:
-        log = cluster.brokers[1].node.cluster
-        topic = await log.create_topic("late", 8)
-        served = SMALL.partitions + 8
-        await wait_until("all are served", lambda: cluster.leaders_served().total() == served)
-        assert topic.topic_id
-
-    in_cluster(scenario)
-
-
 def test_the_streams_of_a_topic_are_collected_once() -> None:
     state = initial_state(SMALL)
     assert state.streams() == sorted(state.brokers)

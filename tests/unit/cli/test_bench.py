@@ -11,6 +11,7 @@ import pytest
 
 import neve.bench.records
 import neve.bench.storage
+from neve.bench.scale import measure as scale
 from neve.cli import bench_kafka, main
 
 
@@ -44,6 +45,22 @@ def test_storage_takes_its_runs(
     assert json.loads(capfd.readouterr().out) == {"runs": 3, "passed": True}
     assert main(["bench", "storage", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["runs"] == neve.bench.storage.RUNS_DEFAULT
+
+
+def test_scale_takes_its_amounts(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans: list[scale.Plan] = []
+
+    def measured(plan: scale.Plan, on_progress: Any) -> dict[str, Any]:
+        on_progress(0, plan.steps)
+        plans.append(plan)
+        return {"passed": True}
+
+    monkeypatch.setattr(scale, "run", measured)
+    amounts = ["--brokers", "4", "--partitions", "60", "--seconds", "1", "--idle-seconds", "2"]
+    assert main(["bench", "scale", *amounts]) == 0
+    assert main(["bench", "scale", "--json"]) == 0
+    given = scale.Plan(brokers=4, partitions=60, seconds=1.0, idle_seconds=2.0)
+    assert plans == [given, scale.Plan()]
 
 
 @pytest.mark.parametrize("command", ["produce", "consume", "latency"])
